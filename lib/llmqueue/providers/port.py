@@ -1,0 +1,74 @@
+"""The provider port: building a request from a job's payload and classifying what comes back.
+
+Everything but `call` in http.py is pure: bytes and dataclasses in, dataclasses out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from llmqueue.config import TokenAccounting, TokenRule
+from llmqueue.job import Charge
+from llmqueue.outcome import LimitHint, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where to call and with what key; `api_key` never appears in a repr."""
+
+    base_url: str
+    api_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A payload that passed validation: model, charge, and whether it streams."""
+
+    model: str
+    charge: Charge
+    streaming: bool
+
+
+class Provider(Protocol):
+    """One wire protocol."""
+
+    default_base_url: str | None
+    token_rule: TokenRule
+    token_accounting: TokenAccounting
+    learned_output: bool
+
+    def prepare(
+        self, payload: Mapping[str, Any], *, models: tuple[str, ...], default_max_output_tokens: int
+    ) -> Prepared:
+        """Validate a payload at enqueue. Raises InvalidJob with a sentence that names the field."""
+        ...
+
+    def request(
+        self,
+        payload: Mapping[str, Any],
+        endpoint: Endpoint,
+        *,
+        job_id: str,
+        call: int,
+        default_max_output_tokens: int,
+    ) -> HttpRequest: ...
+
+    def parse(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, elapsed_seconds: float,
+        now: float,
+    ) -> Outcome:
+        """Classify a complete, non-streamed answer. `headers` has lower-case names; `now` is Unix
+        seconds (for HTTP dates and RFC 3339 resets)."""
+        ...
+
+    def limit_hints(self, headers: Mapping[str, str], *, now: float) -> tuple[LimitHint, ...]: ...
