@@ -1,0 +1,88 @@
+# The developer's interface. `make` alone lists the targets.
+#
+# On a new machine python3 (3.11 or newer) and make are all that is needed: every target first
+# brings .venv up to date with constraints.txt, and does nothing where it is already.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+# Tests mostly wait for servers and windows, so more workers than cores pay.
+TEST_WORKERS ?= 2
+PYTEST := $(BIN)/coverage run -m pytest
+
+# pyright otherwise asks the network for a newer version of itself.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: help setup demo test soak check format bench lock clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(READY)  ## create .venv with everything that runs, tests and checks the project
+
+# One stamp: a changed lock or pyproject.toml installs again, a warm run costs nothing.
+$(READY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "llmqueue needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(MAKE) --no-print-directory _venv-package
+	@echo "Setting up .venv ..."
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Debian and Ubuntu keep the venv module in a package of its own.
+.PHONY: _venv-package
+_venv-package:
+	@command -v apt-get >/dev/null || { \
+	  echo "$(PYTHON) has no venv module: install it with your system's package manager." >&2; exit 1; }
+	@[ "$$(id -u)" = 0 ] || { \
+	  echo "$(PYTHON) has no venv module. Run: sudo apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing the package python3-venv with apt-get ..."
+	@apt-get update -qq
+	@DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >/dev/null
+
+demo: $(READY)  ## two queues, a burst, injected failures: two minutes, then a report
+	@$(BIN)/llmqueue demo
+
+test: $(READY)  ## everything but the real durations, with coverage
+	@rm -f .coverage .coverage.*
+	@$(PYTEST) -n $(TEST_WORKERS) -m "not soak and not serial"
+	@$(PYTEST) -m "serial and not soak"
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --skip-covered
+
+soak: $(READY)  ## the real durations, about an hour
+	@$(BIN)/pytest -m soak
+
+check: $(READY)  ## lint, format, types, layers
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports --no-cache --no-logo
+
+format: $(READY)  ## mend what ruff can mend
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: $(READY)  ## compare with other queues on this machine and write the table
+	@$(BIN)/python -m benchmarks.queue
+
+lock: $(READY)  ## resolve the dependencies anew into constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
+	  --all-extras --group dev --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make lock" -o constraints.txt
+
+clean:  ## remove .venv and all that was generated
+	@rm -rf .venv .coverage .coverage.* htmlcov dist build .pytest_cache .mypy_cache .ruff_cache \
+	  .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

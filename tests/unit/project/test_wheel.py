@@ -1,0 +1,73 @@
+"""The wheel: one distribution, four import packages, everything they need at run time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> set[PurePosixPath]:
+    (file,) = built.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        return {PurePosixPath(name) for name in archive.namelist()}
+
+
+def test_exactly_four_packages(wheel: set[PurePosixPath]) -> None:
+    tops = {name.parts[0] for name in wheel if not name.parts[0].endswith(".dist-info")}
+    assert tops == {"llmqueue", "llmqueue_operator", "llmqueue_worker", "llmqueue_cli"}
+
+
+@pytest.mark.parametrize("kind", ["*.py", "*.lua", "*.typed", "*.yaml", "*.json"])
+def test_every_source_file_is_in_the_wheel(wheel: set[PurePosixPath], kind: str) -> None:
+    sources = {
+        PurePosixPath(file.relative_to(ROOT / top))
+        for top in ("lib", "operator", "worker", "cli")
+        for file in (ROOT / top).rglob(kind)
+    }
+    assert sources <= wheel
+
+
+def test_the_scripts_of_the_store_are_in_the_wheel(wheel: set[PurePosixPath]) -> None:
+    assert any(name.suffix == ".lua" and name.parts[:2] == ("llmqueue", "store") for name in wheel)
+
+
+def test_the_wheel_carries_the_licence(wheel: set[PurePosixPath]) -> None:
+    assert any(name.name == "LICENSE" for name in wheel)
+
+
+def test_the_source_archive_builds_the_same_wheel(
+    built: Path, wheel: set[PurePosixPath], tmp_path: Path
+) -> None:
+    (file,) = built.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "again")],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    (again,) = (tmp_path / "again").glob("*.whl")
+    with zipfile.ZipFile(again) as archive:
+        assert {PurePosixPath(name) for name in archive.namelist()} == wheel
