@@ -237,9 +237,7 @@ class BudgetSnapshot:
 class PlannerStore(Protocol):
     """What the operator and `llmqueue up` use; they alone write configuration."""
 
-    async def configure(
-        self, budget: BudgetConfig, queues: Sequence[QueueConfig]
-    ) -> str:
+    async def configure(self, budget: BudgetConfig, queues: Sequence[QueueConfig]) -> str:
         """Write registry and configuration if changed; returns the budget's epoch."""
         ...
 
@@ -279,9 +277,7 @@ class IntakeStore(Protocol):
         ...
 
     async def job(self, job_id: str) -> JobView: ...
-    async def jobs(
-        self, queue: str, state: JobState, *, limit: int = 50
-    ) -> list[JobView]:
+    async def jobs(self, queue: str, state: JobState, *, limit: int = 50) -> list[JobView]:
         """Jobs in a state, oldest first; without payload and result."""
         ...
 

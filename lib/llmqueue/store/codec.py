@@ -1,0 +1,256 @@
+"""Between dataclasses and what the scripts read: milliseconds, short names, no nulls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from llmqueue.config import BudgetConfig, Limit, QueueConfig, RegistryEntry, Schedule
+from llmqueue.job import NewJob, band_of
+from llmqueue.outcome import LimitHint
+from llmqueue.states import JobState, LimitUnit, OutcomeClass
+from llmqueue.store.port import Settlement
+
+STATES = {
+    "R": JobState.READY,
+    "D": JobState.DELAYED,
+    "L": JobState.LEASED,
+    "S": JobState.SENT,
+    "V": JobState.REVIEW,
+    "F": JobState.SUCCEEDED,
+    "X": JobState.DEAD,
+    "C": JobState.CANCELLED,
+    "E": JobState.EXPIRED,
+}
+LETTERS = {state: letter for letter, state in STATES.items()}
+
+_ENTRY: TypeAdapter[RegistryEntry] = TypeAdapter(RegistryEntry)
+_MIN_SUB_WINDOW_MS = 500
+_SUB_WINDOWS = 120
+_MARGIN_MS = 1000
+"""A charge leaves its window this long after it might: what a request may take on its way."""
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON; the same value always gives the same text."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def limit_json(limit: Limit) -> dict[str, Any]:
+    sub_window = max(_MIN_SUB_WINDOW_MS, limit.seconds * 1000 // _SUB_WINDOWS)
+    return {
+        "unit": str(limit.unit),
+        "seconds": limit.seconds,
+        "limit": limit.limit,
+        "name": limit.name,
+        "sub_ms": sub_window,
+        "keep_ms": limit.seconds * 1000 + _MARGIN_MS,
+    }
+
+
+def budget_json(config: BudgetConfig, queues: Sequence[QueueConfig]) -> str:
+    keep = max(
+        (max(q.retention.succeeded_seconds, q.retention.failed_seconds) for q in queues), default=0
+    )
+    return dumps(
+        _without_nulls(
+            {
+                "limits": [limit_json(limit) for limit in config.limits],
+                "queues": [q.queue for q in queues],
+                "max_in_flight": config.max_in_flight,
+                "token_rule": config.token_rule,
+                "token_accounting": config.token_accounting,
+                "learned_output": config.learned_output,
+                "breaker": {
+                    "failures": config.breaker.failures,
+                    "window_ms": milliseconds(config.breaker.window_seconds),
+                    "open_ms": milliseconds(config.breaker.open_seconds),
+                    "probe_ms": milliseconds(config.breaker.probe_seconds),
+                },
+                "lease_ms": milliseconds(config.lease_seconds),
+                "ramp_ms": milliseconds(config.ramp_seconds),
+                "slow_ramp_ms": milliseconds(config.slow_ramp_seconds),
+                "idle_ramp_ms": milliseconds(config.idle_ramp_seconds),
+                "max_crashes": config.max_crashes,
+                "outcome_memory_ms": milliseconds(config.outcome_memory_seconds),
+                "ledger_ms": milliseconds(keep),
+            }
+        )
+    )
+
+
+def _schedule_json(schedule: Schedule) -> dict[str, Any]:
+    return _without_nulls(
+        {
+            "delays_ms": [milliseconds(delay) for delay in schedule.delays_seconds],
+            "max_attempts": schedule.max_attempts,
+        }
+    )
+
+
+def queue_json(config: QueueConfig) -> str:
+    retry, keep = config.retry, config.retention
+    return dumps(
+        _without_nulls(
+            {
+                "suspended": config.suspended,
+                "weight": config.weight,
+                "max_jobs": config.max_jobs,
+                "max_bytes": config.max_bytes,
+                "idempotency_ms": milliseconds(config.idempotency_seconds),
+                "retry": {
+                    "rate": _schedule_json(retry.rate_limit),
+                    "overload": _schedule_json(retry.overload),
+                    "transient": _schedule_json(retry.transient),
+                    "malformed": _schedule_json(retry.malformed),
+                    "jitter_percent": retry.jitter_percent,
+                },
+                "unknown": {
+                    "policy": retry.unknown_outcome.policy,
+                    "below_nano_usd": retry.unknown_outcome.auto_retry_below_nano_usd,
+                    "max_retries": retry.unknown_outcome.max_auto_retries,
+                },
+                "retention": _without_nulls(
+                    {
+                        "succeeded_ms": milliseconds(keep.succeeded_seconds),
+                        "failed_ms": milliseconds(keep.failed_seconds),
+                        "max_succeeded": keep.max_succeeded,
+                        "max_failed": keep.max_failed,
+                    }
+                ),
+            }
+        )
+    )
+
+
+def entry_json(entry: RegistryEntry) -> bytes:
+    return _ENTRY.dump_json(entry)
+
+
+def entry_from_json(raw: bytes) -> RegistryEntry:
+    return _ENTRY.validate_json(raw)
+
+
+def new_job_json(job: NewJob) -> str:
+    """Metadata of a job for enqueue.lua: `f` are the fields of its hash."""
+    optional = {
+        "t": job.tenant or None,
+        "f": job.feature or None,
+        "v": job.model or None,
+        "u": job.charge.worst_nano_usd,
+        "T": None if job.timeout_seconds is None else milliseconds(job.timeout_seconds),
+        "M": job.max_attempts,
+        "B": None
+        if job.backoff_seconds is None
+        else dumps([milliseconds(delay) for delay in job.backoff_seconds]),
+        "C": job.correlation_id or None,
+    }
+    fields = {
+        "p": job.priority,
+        "i": job.charge.input_tokens,
+        "o": job.charge.output_tokens,
+        **_without_nulls(optional),
+    }
+    return dumps(
+        _without_nulls(
+            {
+                "i": job.id,
+                "b": band_of(job.priority),
+                "h": job.fingerprint,
+                "dl": milliseconds(job.delay_seconds) if job.delay_seconds > 0 else None,
+                "de": None if job.deadline_seconds is None else milliseconds(job.deadline_seconds),
+                "f": {name: str(value) for name, value in fields.items()},
+            }
+        )
+    )
+
+
+def _derived_wait(hints: Sequence[LimitHint], charge: int) -> tuple[int | None, int | None]:
+    """Wait that response headers suggest, and their time to a full budget, both ms.
+
+    Only the exhausted limit counts, not the first header found.
+    """
+    waits: list[tuple[int, int]] = []
+    for hint in hints:
+        if hint.reset_seconds is None or not hint.limit:
+            continue
+        need = 1 if hint.unit == LimitUnit.REQUESTS else max(1, charge)
+        if hint.remaining is not None and hint.remaining >= need:
+            continue
+        reset = milliseconds(hint.reset_seconds)
+        waits.append((min(reset, round(reset * need / hint.limit)), reset))
+    return max(waits, default=(None, None))
+
+
+_NO_RETRY_HINT = frozenset({OutcomeClass.SUCCESS, OutcomeClass.PERMANENT})
+
+
+def settlement_json(item: Settlement, *, now: float) -> str:
+    """One run for settle.lua; `now` in Unix seconds turns instants into durations."""
+    outcome = item.outcome
+    usage = outcome.usage
+    asked = None
+    if outcome.retry_after_seconds is not None and outcome.kind not in _NO_RETRY_HINT:
+        asked = milliseconds(outcome.retry_after_seconds)
+    derived, cap = _derived_wait(outcome.limits, usage.input_tokens if usage else 1)
+    return dumps(
+        _without_nulls(
+            {
+                "i": item.id,
+                "x": item.fence,
+                "c": str(outcome.kind),
+                "s": outcome.sent,
+                "ra": asked,
+                "rs": derived,
+                "rc": cap,
+                "pu": None
+                if outcome.pause_until is None
+                else max(0, milliseconds(outcome.pause_until - now)),
+                "ni": usage.input_tokens if usage else None,
+                "no": usage.output_tokens if usage else None,
+                "est": True if usage and usage.estimated else None,
+                "part": True if usage else None,
+                "ca": item.credential,
+                "j": round(item.jitter, 4),
+                "l": item.entry is not None or None,
+                "m": outcome.message[:300],
+            }
+        )
+    )
+
+
+def record_json(item: Settlement) -> str:
+    """The attempt as its job's readers and the ledger see it."""
+    outcome = item.outcome
+    record: dict[str, Any] = {
+        "fence": item.fence,
+        "class": str(outcome.kind),
+        "sent": outcome.sent,
+        **(item.entry or {}),
+    }
+    if outcome.kind is not OutcomeClass.SUCCESS:
+        record.update(
+            _without_nulls(
+                {
+                    "status": outcome.status,
+                    "message": outcome.message or None,
+                    "code": outcome.code or None,
+                    "severity": str(outcome.severity),
+                    "retry_after": outcome.retry_after_seconds,
+                }
+            )
+        )
+    if item.entry is not None:
+        record["nano_usd"] = item.cost_nano_usd
+    return dumps(record)

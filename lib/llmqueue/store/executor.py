@@ -1,0 +1,108 @@
+"""Runs scripts on one Redis and knows which budget a queue belongs to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from llmqueue.config import RegistryEntry
+from llmqueue.errors import StoreError, UnknownJob, UnknownQueue
+from llmqueue.store import codec, keys
+from llmqueue.store.connection import open_client, translated
+from llmqueue.store.scripts import script
+
+REGISTRY_SECONDS = 5.0
+"""How long a copy of the registry is trusted; unknown names are looked up at once."""
+BLOCK_MARGIN_SECONDS = 5.0
+MAX_BLOCK_SECONDS = 10.0
+
+
+class Executor:
+    """Connection, scripts and a short-lived copy of the registry."""
+
+    # `Any`: what redis-py answers is typed by options it cannot know, and differs by its version.
+    client: Any
+    blocking: Any
+
+    def __init__(self, url: str) -> None:
+        self.client = open_client(url)
+        self.blocking = open_client(url, timeout_seconds=MAX_BLOCK_SECONDS + BLOCK_MARGIN_SECONDS)
+        self._url = url
+        self._entries: dict[str, RegistryEntry] = {}
+        self._budgets: dict[str, str] = {}
+        self._read_at = -REGISTRY_SECONDS
+
+    def subscriber(self) -> Any:
+        """A client of its own for pub/sub: it waits for ever."""
+        return open_client(self._url, timeout_seconds=None)
+
+    async def run(self, name: str, budget: str, *args: str | bytes | int | float) -> Any:
+        """Run a script on a budget's keys.
+
+        Raises StoreUnavailable (it may have run), StoreMisconfigured, QueueFull (out of memory).
+        """
+        code = script(name)
+        key = keys.prefix(budget) + "cfg"
+        try:
+            with translated():
+                try:
+                    return await self.client.evalsha(code.sha, 1, key, *args)
+                except NoScriptError:
+                    return await self.client.eval(code.source, 1, key, *args)
+        except StoreError:
+            await self.client.connection_pool.disconnect(inuse_connections=False)
+            raise
+
+    async def entries(self, *, fresh: bool = False) -> Mapping[str, RegistryEntry]:
+        """The registry, at most REGISTRY_SECONDS old."""
+        if fresh or time.monotonic() - self._read_at > REGISTRY_SECONDS:
+            with translated():
+                raw: dict[bytes, bytes] = await self.client.hgetall(keys.REGISTRY)
+            self._entries = {
+                name.decode()[2:]: codec.entry_from_json(value)
+                for name, value in raw.items()
+                if name.startswith(b"q:")
+            }
+            self._budgets = {
+                name.decode()[2:]: value.decode()
+                for name, value in raw.items()
+                if name.startswith(b"c:")
+            }
+            self._read_at = time.monotonic()
+        return self._entries
+
+    async def entry(self, queue: str) -> RegistryEntry:
+        """A queue's entry. Raises UnknownQueue."""
+        found = (await self.entries()).get(queue) or (await self.entries(fresh=True)).get(queue)
+        if found is None:
+            raise UnknownQueue(
+                f"no queue {queue!r}: apply an LLMQueue of that name"
+                " (operator), or name its file in `llmqueue up -f`"
+            )
+        return found
+
+    async def budget(self, queue: str) -> str:
+        return (await self.entry(queue)).config.budget
+
+    def known_budget(self, queue: str) -> str | None:
+        """Budget of a queue from the copy at hand, however old."""
+        found = self._entries.get(queue)
+        return found.config.budget if found else None
+
+    async def budget_of_job(self, job_id: str) -> str:
+        """The budget that a job's id begins with. Raises UnknownJob."""
+        code = job_id[: keys.CODE_LENGTH]
+        await self.entries()
+        if code not in self._budgets:
+            await self.entries(fresh=True)
+        budget = self._budgets.get(code)
+        if budget is None:
+            raise UnknownJob(f"no job {job_id!r}")
+        return budget
+
+    async def close(self) -> None:
+        await self.client.aclose()
+        await self.blocking.aclose()

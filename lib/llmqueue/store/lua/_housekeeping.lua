@@ -1,0 +1,163 @@
+-- What every claim, heartbeat and snapshot does first: expired leases, due jobs, deadlines,
+-- retention. At most H.left units of work a call; `again` says that more is waiting.
+
+local H = {left = 150, again = false}
+
+-- Ledger entry for a run whose worker never reported: worst case, estimated.
+function H.book_lost(job)
+  local worst = tonumber(job.u)
+  call('XADD', P .. 'ledger', '*', 'f', job.x, 'k', 'lost', 'e', encode({
+    job = job.id, fence = job.x, tenant = job.t or '', feature = job.f or '', model = job.v or '',
+    started = tonumber(job.e) / 1000, finished = now / 1000, input_tokens = tonumber(job.i),
+    output_tokens = tonumber(job.o), nano_usd = worst or cjson.null, estimated = true,
+    ['class'] = 'UNKNOWN', possible_duplicate = job.d == '1'}))
+end
+
+-- A sent call's outcome is not known: repeat it once where that is cheap, else a person decides.
+-- `delay_ms` nil: back to the front at once.
+function H.unknown(job, fields, delay_ms)
+  local policy = queue_cfg(job.q).unknown
+  local worst, repeats = tonumber(job.u), tonumber(job.A) or 0
+  local left = not job.M or (tonumber(fields.a or job.a) or 0) < tonumber(job.M)
+  local cheap = policy.policy == 'Retry'
+    or (policy.policy == 'Review' and worst and worst < policy.below_nano_usd)
+  if cheap and left and repeats < policy.max_retries then
+    fields.A, fields.d, fields.X = int(repeats + 1), '1', job.x
+    fields.x, fields.w, fields.y = '', '', ''
+    if delay_ms then J.delay(job, delay_ms, fields) else J.ready_again(job, fields) end
+  elseif policy.policy == 'Review' then
+    J.move(job, 'V', fields)
+    call('ZADD', key('review', job.q), int(now), job.id)
+  else
+    J.move(job, job.s, fields)
+    J.finish(job, 'X', 'outcome unknown')
+  end
+end
+
+-- A lease ran out: its worker died, or never heard of it.
+function H.reclaim(id, score)
+  local job = J.load(id)
+  if not job then return end
+  J.drop_lease(job)
+  local crashes = int((tonumber(job.k) or 0) + 1)
+  if job.s == 'S' then
+    H.book_lost(job)
+    J.bump(job.q, 'reclaims', 1)
+    T.count(1, 1, 0, 1)
+    T.judge(true)
+    if R.v.brp == id .. ' ' .. job.x then T.probed(false) end
+    local used = (R.v.brk or 'c') == 'c' and 1 or 0
+    call('RPUSH', P .. 't:' .. id, encode({fence = job.x, ['class'] = 'UNKNOWN', estimated = true,
+      started = tonumber(job.e) / 1000, finished = now / 1000, nano_usd = tonumber(job.u) or cjson.null,
+      message = 'the worker disappeared after sending the request'}))
+    local fields = {k = crashes, r = int((tonumber(job.r) or 0) + 1),
+      a = int((tonumber(job.a) or 0) + used)}
+    if job.z then
+      J.move(job, job.s, fields)
+      J.finish(job, 'C', 'cancelled while running')
+    else
+      H.unknown(job, fields)
+    end
+    return
+  end
+  J.refund(job)
+  local beat = tonumber(call('HGET', P .. 'w:' .. (job.w or ''), 't'))
+  local lost_reply = beat and beat > score - C.lease_ms
+  local fields = {x = '', w = '', y = ''}
+  if not lost_reply then
+    fields.k = crashes
+    J.bump(job.q, 'reclaims', 1)
+  end
+  if not lost_reply and tonumber(crashes) >= C.max_crashes then
+    J.move(job, job.s, fields)
+    J.finish(job, 'X', 'its worker process died ' .. crashes .. ' times')
+  else
+    J.ready_again(job, fields)
+  end
+end
+
+local function due(name, limit_score, handle)
+  if H.left <= 0 then H.again = true; return end
+  local got = call('ZRANGEBYSCORE', name, '-inf', int(limit_score), 'WITHSCORES', 'LIMIT', 0, H.left)
+  for i = 1, #got, 2 do handle(got[i], tonumber(got[i + 1])) end
+  H.left = H.left - #got / 2
+  if H.left <= 0 then H.again = true end
+end
+
+function H.deadline(id)
+  call('ZREM', P .. 'deadlines', id)
+  local job = J.load(id)
+  if not job or ENDED[job.s] then return end
+  if job.s == 'R' or job.s == 'D' then
+    J.finish(job, 'E', 'deadline passed', J.unlist(job))
+  elseif job.s == 'L' then
+    J.drop_lease(job)
+    J.refund(job)
+    J.finish(job, 'E', 'deadline passed')
+    call('HSET', P .. 'j:' .. id, 'x', '')
+  else
+    call('HSET', P .. 'j:' .. id, 'Z', '1')
+  end
+end
+
+function H.retire(q, state, keep_ms, most, idempotency_ms)
+  local name = key('end', q, state)
+  local function drop(id)
+    call('ZREM', name, id)
+    local job = J.load(id)
+    if not job then return end
+    J.bump(q, job.s, -1)
+    if job.g then
+      call('HSET', P .. 'j:' .. id, 'g', '2')
+      call('UNLINK', P .. 'd:' .. id, P .. 't:' .. id)
+    else
+      J.forget(job, max(0, idempotency_ms - keep_ms))
+    end
+  end
+  due(name, now - keep_ms, drop)
+  if most and H.left > 0 then
+    local over = call('ZCARD', name) - most
+    if over > 0 then
+      local ids = call('ZRANGEBYSCORE', name, '-inf', int(now - 3600000), 'LIMIT', 0, min(over, H.left))
+      for _, id in ipairs(ids) do drop(id) end
+      H.left = H.left - #ids
+    end
+  end
+end
+
+function H.queue(q)
+  local cfg = queue_cfg(q)
+  if not cfg then return end
+  if now >= R.num('hold') then due(key('leases', q), now, H.reclaim) end
+  due(key('delayed', q), now, function(id)
+    call('ZREM', key('delayed', q), id)
+    local job = J.load(id)
+    if not job or job.s ~= 'D' then return end
+    J.move(job, 'R')
+    if tonumber(job.k or 0) > 0 then J.to_front(job) else J.append(job) end
+  end)
+  local keep = cfg.retention
+  H.retire(q, 'succeeded', keep.succeeded_ms, keep.max_succeeded, cfg.idempotency_ms)
+  H.retire(q, 'dead', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
+  H.retire(q, 'cancelled', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
+  H.retire(q, 'expired', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
+end
+
+function H.run()
+  due(P .. 'deadlines', active_now(), H.deadline)
+  for _, q in ipairs(C.queues) do H.queue(q) end
+  if now - R.num('hk') > 10000 then
+    R.set('hk', now)
+    call('XTRIM', P .. 'ledger', 'MINID', '~', int(now - R.num('off') - C.ledger_ms))
+    for _, w in ipairs(call('ZRANGEBYSCORE', P .. 'workers', '-inf', int(now - 60000))) do
+      call('DEL', P .. 'w:' .. w)
+    end
+    call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(now - 60000))
+  end
+end
+
+local function finish_script()
+  J.flush()
+  J.flush_wakes()
+  R.flush()
+end

@@ -1,0 +1,251 @@
+-- Hand out jobs whose calls the budget allows now, each with a lease.
+--
+-- KEYS[1] {q:<budget>}:cfg
+-- ARGV 1 queue, 2 worker, 3 free slots, 4 credential, 5 '1' if no suspect job runs there,
+--   6 random start of the fences
+-- Returns {wait ms, reason or '', limit name, grants}; a grant is {id, fence, payload, run, model,
+--   tenant, feature, timeout ms, crashes, probe, possible duplicate, correlation id, input, output}.
+-- Complexity: O(grants x limits) + at most 150 units of housekeeping; while limited also O(window).
+
+local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local clean, fence_base = ARGV[5] == '1', ARGV[6]
+local POLL_MS = 5000
+
+if not C or not queue_cfg(q) then return {POLL_MS, 'unconfigured', '', {}} end
+H.run()
+
+local cfg = queue_cfg(q)
+local st = call('HMGET', key('st', q), 'sus', 'inr', 'outq', 'outn', 'R')
+local function refuse(wait, reason, limit)
+  finish_script()
+  return {ceil(wait), reason, limit or '', {}}
+end
+
+-- The first moment that no other waiting claim was told: about one claim a grant in all.
+local function tell(wait, spacing)
+  call('ZREMRANGEBYSCORE', P .. 'told', '-inf', int(now - 100))
+  local others = call('ZCARD', P .. 'told')
+  local mine = wait + others * spacing
+  call('ZADD', P .. 'told', int(now + mine), worker)
+  return mine
+end
+
+local seen = call('HGET', P .. 'w:' .. worker, 'd')
+call('HSET', P .. 'w:' .. worker, 'c', int(now))
+call('ZREM', P .. 'told', worker)
+if seen and tonumber(seen) > now then return refuse(1000, 'draining') end
+if st[1] == '1' or (cfg.suspended and st[1] ~= '0') then return refuse(POLL_MS, 'suspended') end
+
+local pause, probing = T.pause_of(credential), false
+if pause then
+  if pause.n > now or T.alive(pause.p) then return refuse(max(1000, pause.n - now), 'paused') end
+  probing = true
+end
+local blocked = R.num('blk') - now
+if blocked > 0 then
+  return refuse(C.limits[1] and tell(blocked, 1 / W.pace(C.limits[1])) or blocked, 'blocked')
+end
+local breaker, breaker_wait = T.breaker()
+if breaker == 'open' then return refuse(breaker_wait, 'breaker') end
+local breaker_probe = breaker == 'half-open'
+if probing or breaker_probe then slots = min(slots, 1) end
+
+if R.num('used') > 0 and now - R.num('used') > C.idle_ramp_ms then W.ramp_from(now) end
+W.refill()
+
+-- ---------------------------------------------------------------- the next job in turn
+
+local function alive_or_bury(id)
+  local job = J.load(id)
+  if job and job.s == 'R' then return job end
+  H.left = H.left - 1
+  J.bury(id, job)
+  return nil
+end
+
+local function front_head(band)
+  local name = key('front', q, band)
+  for _, id in ipairs(call('ZRANGE', name, 0, clean and 0 or 20)) do
+    local job = J.load(id)
+    if not job then
+      call('ZREM', name, id)
+    elseif clean or (tonumber(job.k) or 0) == 0 then
+      job.front = true
+      return job
+    end
+  end
+end
+
+local function lane_head(band)
+  while H.left > 0 do
+    local tenant = call('LINDEX', key('lanes', q, band), 0)
+    if not tenant then return nil end
+    local feature = call('LINDEX', key('lanes', q, band, tenant), 0)
+    local list = key('ready', q, band, tenant .. '\31' .. feature)
+    local id = call('LINDEX', list, 0)
+    local job = alive_or_bury(id)
+    if job then
+      job.list, job.tenant, job.feature = list, tenant, feature
+      return job
+    end
+    call('LPOP', list)
+    if call('EXISTS', list) == 0 then J.rotate(q, band, tenant, feature) end
+  end
+end
+
+local function head()
+  local bands = {}
+  for band = 0, 3 do
+    if call('EXISTS', key('lanes', q, band)) == 1 or call('EXISTS', key('front', q, band)) == 1 then
+      bands[#bands + 1] = band
+    end
+  end
+  local turn = R.num('gc') % 20 == 19 and #bands > 1
+  if turn then
+    -- Every 20th grant is for the next lower band in turn, so that none waits for ever.
+    local after = R.num('gb')
+    for i = 2, #bands + 1 do
+      local band = bands[i] or bands[2]
+      if band > after or i > #bands then
+        R.set('gb', band)
+        local job = front_head(band) or lane_head(band)
+        if job then return job end
+        break
+      end
+    end
+  end
+  for _, band in ipairs(bands) do
+    local job = front_head(band) or lane_head(band)
+    if job then return job end
+  end
+end
+
+local function pop(job)
+  if job.front then
+    call('ZREM', key('front', q, job.b), job.id)
+  else
+    call('LPOP', job.list)
+    J.rotate(q, job.b, job.tenant, job.feature)
+  end
+end
+
+-- ---------------------------------------------------------------- what its call would charge
+
+local input_ratio = (tonumber(st[2]) or 1000) / 1000
+local learned = C.learned_output and (tonumber(st[4]) or 0) >= 20 and tonumber(st[3]) or nil
+local function charge_of(job)
+  local input = ceil(tonumber(job.i) * input_ratio)
+  local output = tonumber(job.o)
+  local reserved = learned and min(output, ceil(learned)) or output
+  return {requests = 1, input_tokens = input, output_tokens = reserved,
+    tokens = C.token_rule == 'sum' and input + output or max(input, output)}
+end
+
+local sums, levels, charged = {}, {}, {}
+for _, limit in ipairs(C.limits) do
+  sums[limit.name] = W.sum(limit)
+  levels[limit.name] = R.num('p:' .. limit.name)
+  charged[limit.name] = 0
+end
+
+local function wait_for(amounts)
+  local wait, by, spacing = 0, nil, 0
+  local f = W.factor(now)
+  for _, limit in ipairs(C.limits) do
+    local amount = amounts[limit.unit]
+    local rate = W.pace(limit)
+    local level = min(levels[limit.name], max(rate * 1000, 2 * amount))
+    levels[limit.name] = level
+    local window = W.wait(limit, sums[limit.name], amount)
+    local pacer = level < 0 and -level / (rate * f) or 0
+    if f < 1 then pacer = min(pacer, 500) end
+    local longest = max(window, pacer)
+    if longest > wait then wait, by = longest, limit end
+    spacing = max(spacing, amount / (rate * f))
+  end
+  return wait, by, spacing
+end
+
+local function too_large(amounts)
+  for _, limit in ipairs(C.limits) do
+    if amounts[limit.unit] > limit.limit then return limit end
+  end
+end
+
+-- ---------------------------------------------------------------- grants
+
+local function grant(job, amounts, n)
+  local fence = fence_base .. int(n)
+  for _, limit in ipairs(C.limits) do
+    local amount = amounts[limit.unit]
+    sums[limit.name] = sums[limit.name] + amount
+    levels[limit.name] = levels[limit.name] - amount
+    charged[limit.name] = charged[limit.name] + amount
+  end
+  for unit, amount in pairs(amounts) do J.bump(q, 'ch:' .. unit, amount) end
+  J.bump(q, 'grants', 1)
+  J.move(job, 'L', {x = fence, w = worker, y = string.format('%.0f %.0f %.0f %.0f', now,
+    amounts.input_tokens, amounts.output_tokens, amounts.tokens)})
+  call('ZADD', key('leases', q), int(now + C.lease_ms), job.id)
+  R.set('gc', R.num('gc') + 1)
+  local id_fence = job.id .. ' ' .. fence
+  if probing then
+    pause.p = id_fence
+    T.save_pause(credential, pause)
+  end
+  if breaker_probe then R.set('brp', id_fence) end
+  return {job.id, fence, call('GET', P .. 'd:' .. job.id) or '', (tonumber(job.r) or 0) + 1,
+    job.v or '', job.t or '', job.f or '', tonumber(job.T) or -1, tonumber(job.k) or 0,
+    (probing or breaker_probe) and 1 or 0, job.d == '1' and 1 or 0, job.C or '',
+    amounts.input_tokens, amounts.output_tokens}
+end
+
+local function in_flight()
+  local n = 0
+  for _, queue in ipairs(C.queues) do n = n + call('ZCARD', key('leases', queue)) end
+  return n
+end
+
+J.clock_busy(q)
+local grants, wait, reason, limit_name = {}, 0, '', ''
+while #grants < slots do
+  if C.max_in_flight and in_flight() >= C.max_in_flight then
+    wait, reason = 1000, 'in-flight'
+    break
+  end
+  local job = head()
+  if not job then
+    wait, reason = POLL_MS, 'empty'
+    if H.left <= 0 then wait, reason = 0, 'again' end
+    break
+  end
+  local amounts = charge_of(job)
+  local large = too_large(amounts)
+  if large then
+    pop(job)
+    J.finish(job, 'X', 'too large for ' .. large.name)
+  else
+    local due_in, by, spacing = wait_for(amounts)
+    if by then
+      wait, reason, limit_name = tell(due_in, spacing), by.unit, by.name
+      break
+    end
+    pop(job)
+    if (tonumber(job.k) or 0) > 0 then clean = false end
+    grants[#grants + 1] = grant(job, amounts, #grants)
+  end
+end
+
+for _, limit in ipairs(C.limits) do
+  R.set('p:' .. limit.name, levels[limit.name])
+  if charged[limit.name] > 0 then W.add(limit, now, charged[limit.name]) end
+end
+if #grants > 0 then R.set('used', now) end
+if #grants == slots then
+  wait, reason = 0, ''
+  if (probing or breaker_probe) and slots < tonumber(ARGV[3]) then wait, reason = 1000, 'paused' end
+  if (tonumber(st[5]) or 0) + J.pending(q, 'R') > 0 then J.wake(q) end
+end
+if H.again and reason == 'empty' then wait, reason = 0, 'again' end
+finish_script()
+return {ceil(wait), reason, limit_name, grants}

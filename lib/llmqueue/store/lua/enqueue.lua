@@ -1,0 +1,93 @@
+-- Store jobs of one queue, all or none.
+--
+-- KEYS[1] {q:<budget>}:cfg
+-- ARGV 1 queue, then pairs: metadata JSON {i id, b band, f fields of j:, dl delay ms, de deadline ms},
+--   payload
+-- Returns {'ok', {state, duplicate 1/0}...}, or {'unknown'}, {'full', used, bound, 'jobs'|'bytes'},
+--   {'conflict', id}.
+-- Complexity: O(jobs). Not allowed when out of memory, on purpose: no job is taken that cannot be kept.
+
+local q = ARGV[1]
+local cfg = C and queue_cfg(q)
+if not cfg or cfg.gone then return {'unknown'} end
+local NAMES = {R = 'ready', D = 'delayed', L = 'leased', S = 'sent', V = 'review',
+  F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
+
+local answers, fresh, bytes = {'ok'}, {}, 0
+local batch = {}
+for i = 2, #ARGV, 2 do
+  local meta = decode(ARGV[i])
+  local there = call('HMGET', P .. 'j:' .. meta.i, 's', 'h')
+  local state, digest = there[1] and NAMES[there[1]], there[2]
+  if not state then
+    local tombstone = meta.h and call('GET', P .. 'i:' .. meta.i)
+    if tombstone then digest, state = string.match(tombstone, '^(%S+) (%S+)$') end
+  end
+  if not state and batch[meta.i] then digest, state = batch[meta.i], 'ready' end
+  if state then
+    if meta.h and digest ~= meta.h then return {'conflict', meta.i} end
+    answers[#answers + 1] = {state, 1}
+  else
+    batch[meta.i] = meta.h or true
+    meta.payload = ARGV[i + 1]
+    bytes = bytes + #meta.payload
+    fresh[#fresh + 1] = meta
+    answers[#answers + 1] = {meta.dl and 'delayed' or 'ready', 0}
+  end
+end
+
+local st = call('HMGET', key('st', q), 'R', 'D', 'L', 'S', 'V', 'bytes', 'seq')
+local function n(i) return tonumber(st[i]) or 0 end
+local kept = n(1) + n(2) + n(3) + n(4) + n(5)
+if #fresh > 0 and kept + #fresh > cfg.max_jobs then return {'full', kept, cfg.max_jobs, 'jobs'} end
+if cfg.max_bytes and bytes > 0 and n(6) + bytes > cfg.max_bytes then
+  return {'full', n(6), cfg.max_bytes, 'bytes'}
+end
+
+-- Writes from here on. Jobs of one lane go to its list in one step.
+local lanes, order = {}, {}
+for k, meta in ipairs(fresh) do
+  local f = meta.f
+  f.q, f.b, f.n, f.c, f.l, f.h = q, meta.b, int(n(7) + k), int(now), #meta.payload, meta.h
+  f.s = meta.dl and 'D' or 'R'
+  if meta.de then f.D = int(active_now() + meta.de) end
+  local args = {}
+  for name, value in pairs(f) do
+    args[#args + 1] = name
+    args[#args + 1] = value
+  end
+  call('HSET', P .. 'j:' .. meta.i, unpack(args))
+  call('SET', P .. 'd:' .. meta.i, meta.payload)
+  J.bump(q, f.s, 1)
+  if meta.de then call('ZADD', P .. 'deadlines', f.D, meta.i) end
+  if meta.dl then
+    call('ZADD', key('delayed', q), int(now + meta.dl), meta.i)
+  else
+    local lane = J.lane_name(f)
+    local list = key('ready', q, meta.b, lane)
+    if not lanes[list] then
+      lanes[list] = {t = f.t or '', f = f.f or '', b = meta.b}
+      order[#order + 1] = list
+    end
+    local ids = lanes[list]
+    ids[#ids + 1] = meta.i
+  end
+end
+for _, list in ipairs(order) do
+  local ids = lanes[list]
+  if call('RPUSH', list, unpack(ids)) == #ids then
+    if call('RPUSH', key('lanes', q, ids.b, ids.t), ids.f) == 1 then
+      call('RPUSH', key('lanes', q, ids.b), ids.t)
+    end
+  end
+end
+if #fresh > 0 then
+  J.bump(q, 'seq', #fresh)
+  J.bump(q, 'bytes', bytes)
+  if #order > 0 then
+    J.wake(q)
+    if n(1) == 0 then call('PUBLISH', 'llmqueue:wake', q) end
+  end
+end
+finish_script()
+return answers

@@ -1,0 +1,46 @@
+-- Renew a worker's leases, tell it what it lost, and show it to the planner.
+--
+-- KEYS[1] {q:<budget>}:cfg
+-- ARGV 1 queue, 2 worker, 3 slots, 4 longest remaining ms, 5 credential, 6 ready '1'/'0', 7 pid,
+--   then pairs: job id, fence
+-- Returns {draining 1/0, lost ids, cancelled ids}.
+-- Complexity: O(leases) + at most 150 units of housekeeping.
+
+local q, worker = ARGV[1], ARGV[2]
+local lost, cancelled = {}, {}
+local name = P .. 'w:' .. worker
+call('HSET', name, 'q', q, 'n', ARGV[3], 'f', int((#ARGV - 7) / 2), 'l', ARGV[4], 'p', ARGV[5],
+  'y', ARGV[6], 'i', ARGV[7], 't', int(now))
+call('EXPIRE', name, 3600)
+call('ZADD', P .. 'workers', int(now), worker)
+
+for i = 8, #ARGV, 2 do
+  local id, fence = ARGV[i], ARGV[i + 1]
+  local job = J.load(id)
+  local mine = job and job.x == fence
+  if mine and (job.s == 'L' or job.s == 'S') then
+    local expiry = int(now + (C and C.lease_ms or 10000))
+    if call('ZADD', key('leases', job.q), 'XX', 'CH', expiry, id) == 0 then
+      -- The lease was lost with a failed-over replica: the job's own hash still names it.
+      J.clock_busy(job.q)
+      call('ZADD', key('leases', job.q), expiry, id)
+    end
+    if job.z then cancelled[#cancelled + 1] = id end
+  elseif mine and job.s == 'V' then
+    -- It was taken for dead, yet still calls: the review is over.
+    J.clock_busy(job.q)
+    J.move(job, 'S')
+    call('ZREM', key('review', job.q), id)
+    call('ZADD', key('leases', job.q), int(now + C.lease_ms), id)
+    if job.z then cancelled[#cancelled + 1] = id end
+  elseif job and job.s == 'C' then
+    cancelled[#cancelled + 1] = id
+  else
+    lost[#lost + 1] = id
+  end
+end
+
+if C then H.run() end
+local mark = tonumber(call('HGET', name, 'd'))
+finish_script()
+return {mark and mark > now and 1 or 0, lost, cancelled}

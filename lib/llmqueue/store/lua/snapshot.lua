@@ -1,0 +1,79 @@
+-- One consistent look at a budget, for the planner; does housekeeping first.
+--
+-- KEYS[1] {q:<budget>}:cfg
+-- ARGV 1 horizon ms for due jobs
+-- Returns JSON (see RedisStore.snapshot).
+-- Complexity: O(queues + workers + leases) + at most 150 units of housekeeping.
+
+local epoch = call('HGET', KEYS[1], 'epoch')
+if not C or not epoch then return encode({epoch = false}) end
+H.run()
+J.flush()
+
+local STATES = {'R', 'D', 'L', 'S', 'V', 'F', 'X', 'C', 'E'}
+local queues, workers = {}, {}
+for _, q in ipairs(C.queues) do
+  local cfg = queue_cfg(q)
+  if cfg then
+    clocked[q] = nil
+    J.clock_busy(q)
+    J.flush()
+    local name = key('st', q)
+    local flat, st = call('HGETALL', name), {}
+    for i = 1, #flat, 2 do st[flat[i]] = flat[i + 1] end
+    local states = {}
+    for _, s in ipairs(STATES) do states[s] = tonumber(st[s]) or 0 end
+    local oldest
+    for band = 0, 3 do
+      local ids = call('ZRANGE', key('front', q, band), 0, 0)
+      local tenant = call('LINDEX', key('lanes', q, band), 0)
+      if tenant then
+        local feature = call('LINDEX', key('lanes', q, band, tenant), 0)
+        ids[#ids + 1] = call('LINDEX', key('ready', q, band, tenant .. '\31' .. feature), 0) or nil
+      end
+      for _, id in ipairs(ids) do
+        local created = tonumber(call('HGET', P .. 'j:' .. id, 'c'))
+        if created and (not oldest or created < oldest) then oldest = created end
+      end
+    end
+    queues[#queues + 1] = {queue = q, states = states,
+      due = call('ZCOUNT', key('delayed', q), '-inf', int(now + tonumber(ARGV[1]))),
+      oldest_ms = oldest and now - oldest or 0, busy_ms = tonumber(st.busy) or 0,
+      grants = tonumber(st.grants) or 0, enqueued = tonumber(st.seq) or 0,
+      settled = tonumber(st.settled) or 0, settle_ms = st.settle_at and now - tonumber(st.settle_at),
+      suspended = st.sus == '1' or (cfg.suspended and st.sus ~= '0') or false,
+      charged = {requests = tonumber(st['ch:requests']) or 0,
+        input_tokens = tonumber(st['ch:input_tokens']) or 0,
+        output_tokens = tonumber(st['ch:output_tokens']) or 0,
+        tokens = tonumber(st['ch:tokens']) or 0}}
+    local counts = S.in_flight_by_worker(q)
+    for _, w in ipairs(call('ZRANGE', P .. 'workers', 0, -1)) do
+      local v = call('HMGET', P .. 'w:' .. w, 'q', 'n', 'l', 't', 'd', 'i', 'c')
+      if v[1] == q then
+        workers[#workers + 1] = {worker = w, slots = tonumber(v[2]), in_flight = counts[w] or 0,
+          longest_ms = tonumber(v[3]) or 0, age_ms = now - (tonumber(v[4]) or now),
+          drain_ms = max(0, (tonumber(v[5]) or 0) - now), pid = tonumber(v[6]) or 0,
+          claim_ms = v[7] and now - tonumber(v[7]) or -1}
+      end
+    end
+  end
+end
+
+local pauses = {}
+if R.num('np') > 0 then
+  local flat = call('HGETALL', P .. 'pause')
+  for i = 1, #flat, 2 do
+    local pause = decode(flat[i + 1])
+    pauses[#pauses + 1] = {credential = flat[i], kind = pause.k, message = pause.m,
+      since_ms = now - pause.s, next_ms = max(0, pause.n - now), probing = T.alive(pause.p)}
+  end
+end
+local levels = {}
+for _, limit in ipairs(C.limits) do levels[limit.name] = W.sum(limit) end
+local all, _, rate, unknown = T.answers()
+local breaker, breaker_ms = T.breaker()
+finish_script()
+return encode({epoch = epoch, queues = queues, workers = workers, pauses = pauses, levels = levels,
+  blocked_ms = max(0, R.num('blk') - now), factor = W.factor(now), breaker = breaker,
+  breaker_ms = breaker_ms, answers = all, answers_rate = rate, answers_unknown = unknown,
+  again = H.again, now_ms = now})
