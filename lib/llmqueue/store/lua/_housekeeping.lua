@@ -29,8 +29,7 @@ function H.unknown(job, fields, delay_ms)
     J.move(job, 'V', fields)
     call('ZADD', key('review', job.q), int(now), job.id)
   else
-    J.move(job, job.s, fields)
-    J.finish(job, 'X', 'outcome unknown')
+    J.finish(job, 'X', 'outcome unknown', fields)
   end
 end
 
@@ -53,8 +52,7 @@ function H.reclaim(id, score)
     local fields = {k = crashes, r = int((tonumber(job.r) or 0) + 1),
       a = int((tonumber(job.a) or 0) + used)}
     if job.z then
-      J.move(job, job.s, fields)
-      J.finish(job, 'C', 'cancelled while running')
+      J.finish(job, 'C', 'cancelled while running', fields)
     else
       H.unknown(job, fields)
     end
@@ -69,8 +67,7 @@ function H.reclaim(id, score)
     J.bump(job.q, 'reclaims', 1)
   end
   if not lost_reply and tonumber(crashes) >= C.max_crashes then
-    J.move(job, job.s, fields)
-    J.finish(job, 'X', 'its worker process died ' .. crashes .. ' times')
+    J.finish(job, 'X', 'its worker process died ' .. crashes .. ' times', fields)
   else
     J.ready_again(job, fields)
   end
@@ -89,12 +86,11 @@ function H.deadline(id)
   local job = J.load(id)
   if not job or ENDED[job.s] then return end
   if job.s == 'R' or job.s == 'D' then
-    J.finish(job, 'E', 'deadline passed', J.unlist(job))
+    J.finish(job, 'E', 'deadline passed', nil, J.unlist(job))
   elseif job.s == 'L' then
     J.drop_lease(job)
     J.refund(job)
-    J.finish(job, 'E', 'deadline passed')
-    call('HSET', P .. 'j:' .. id, 'x', '')
+    J.finish(job, 'E', 'deadline passed', {x = ''})
   else
     call('HSET', P .. 'j:' .. id, 'Z', '1')
   end
@@ -157,6 +153,7 @@ function H.run()
 end
 
 local function finish_script()
+  T.flush()
   J.flush()
   J.flush_wakes()
   R.flush()

@@ -12,15 +12,12 @@
 
 local J = {}
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
-local ORDER = {'q', 's', 'b', 't', 'f', 'n', 'l', 'i', 'o', 'u', 'a', 'r', 'k', 'x', 'X', 'w', 'y',
-  'z', 'Z', 'd', 'A', 'M', 'D', 'h', 'p', 'v', 'T', 'C', 'B', 'no', 'nt', 'nm', 'e', 'c', 'g'}
 
 function J.load(id)
-  local values = call('HMGET', P .. 'j:' .. id, unpack(ORDER))
-  if not values[2] then return nil end
+  local flat = call('HGETALL', P .. 'j:' .. id)
+  if #flat == 0 then return nil end
   local job = {id = id}
-  for i, name in ipairs(ORDER) do job[name] = values[i] or nil end
-  job.band = tonumber(job.b)
+  for i = 1, #flat, 2 do job[flat[i]] = flat[i + 1] end
   return job
 end
 
@@ -100,8 +97,7 @@ end
 
 local function too_late(job, fields)
   if not job.Z then return false end
-  J.move(job, job.s, fields)
-  J.finish(job, 'E', 'deadline passed')
+  J.finish(job, 'E', 'deadline passed', fields)
   return true
 end
 
@@ -122,10 +118,14 @@ function J.drop_lease(job)
   call('ZREM', key('leases', job.q), job.id)
 end
 
--- End a job for good. `listed`: its entry in a ready list stays until a claim meets it.
-function J.finish(job, state, why, listed)
-  J.move(job, state, {m = string.sub(why or '', 1, 64), E = int(now)})
-  if listed then call('HSET', P .. 'j:' .. job.id, 'g', '1') end
+-- End a job for good, writing `fields` with it. `listed`: its entry in a ready list stays until a
+-- claim meets it.
+function J.finish(job, state, why, fields, listed)
+  fields = fields or {}
+  fields.E = int(now)
+  if why ~= '' then fields.m = string.sub(why, 1, 64) end
+  if listed then fields.g = '1' end
+  J.move(job, state, fields)
   J.bump(job.q, 'bytes', -(tonumber(job.l) or 0))
   if job.D then call('ZREM', P .. 'deadlines', job.id) end
   call('ZADD', key('end', job.q, ENDED[state]), int(now), job.id)

@@ -10,19 +10,26 @@ local BUCKETS = 16
 
 local function bucket_ms() return C.breaker.window_ms / 12 end
 
+local counted = {0, 0, 0, 0}
 function T.count(all, failed, rate, unknown)
-  if all == 0 then return end
+  counted[1], counted[2] = counted[1] + all, counted[2] + failed
+  counted[3], counted[4] = counted[3] + rate, counted[4] + unknown
+end
+function T.flush()
+  if counted[1] == 0 then return end
   local index = floor(now / bucket_ms())
   local slot = int(index % BUCKETS)
   local raw = call('HGET', P .. 'ans', slot)
   local was, a, f, r, u = string.match(raw or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
   if tonumber(was) ~= index then a, f, r, u = 0, 0, 0, 0 end
   call('HSET', P .. 'ans', slot, string.format('%.0f %.0f %.0f %.0f %.0f',
-    index, a + all, f + failed, r + rate, u + unknown))
+    index, a + counted[1], f + counted[2], r + counted[3], u + counted[4]))
+  counted = {0, 0, 0, 0}
 end
 
 -- Answers of the last window: all, failed, 429s, unknown outcomes.
 function T.answers()
+  T.flush()
   local first = floor(now / bucket_ms()) - 12
   local all, failed, rate, unknown = 0, 0, 0, 0
   for _, raw in ipairs(call('HVALS', P .. 'ans')) do
@@ -68,6 +75,7 @@ function T.probed(good)
   if good then
     R.set('brk', 'c')
     R.set('bru', 0)
+    T.flush()
     call('DEL', P .. 'ans')
     W.ramp_from(now)
   else

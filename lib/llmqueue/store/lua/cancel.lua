@@ -8,7 +8,7 @@
 local job = J.load(ARGV[1])
 if not job then return false end
 if job.s == 'R' or job.s == 'D' then
-  J.finish(job, 'C', 'cancelled', J.unlist(job))
+  J.finish(job, 'C', 'cancelled', nil, J.unlist(job))
 elseif job.s == 'L' then
   J.drop_lease(job)
   if C then J.refund(job) end

@@ -70,63 +70,91 @@ local function front_head(band)
     if not job then
       call('ZREM', name, id)
     elseif clean or (tonumber(job.k) or 0) == 0 then
-      job.front = true
       return job
     end
+  end
+end
+
+-- The lane whose turn it is in a band. With one lane only, turns need no keeping.
+local turns = {}
+local function lane(band)
+  local turn = turns[band]
+  if turn then return turn end
+  local lanes = key('lanes', q, band)
+  local tenant = call('LINDEX', lanes, 0)
+  if not tenant then return nil end
+  local features = key('lanes', q, band, tenant)
+  local feature = call('LINDEX', features, 0)
+  turn = {band = band, tenant = tenant, feature = feature,
+    list = key('ready', q, band, tenant .. '\31' .. feature),
+    single = call('LLEN', lanes) == 1 and call('LLEN', features) == 1}
+  turns[band] = turn
+  return turn
+end
+
+local function pop_lane(turn)
+  call('LPOP', turn.list)
+  if not turn.single or call('EXISTS', turn.list) == 0 then
+    J.rotate(q, turn.band, turn.tenant, turn.feature)
+    turns[turn.band] = nil
   end
 end
 
 local function lane_head(band)
   while H.left > 0 do
-    local tenant = call('LINDEX', key('lanes', q, band), 0)
-    if not tenant then return nil end
-    local feature = call('LINDEX', key('lanes', q, band, tenant), 0)
-    local list = key('ready', q, band, tenant .. '\31' .. feature)
-    local id = call('LINDEX', list, 0)
-    local job = alive_or_bury(id)
+    local turn = lane(band)
+    if not turn then return nil end
+    local job = alive_or_bury(call('LINDEX', turn.list, 0))
     if job then
-      job.list, job.tenant, job.feature = list, tenant, feature
+      job.turn = turn
       return job
     end
-    call('LPOP', list)
-    if call('EXISTS', list) == 0 then J.rotate(q, band, tenant, feature) end
+    call('LPOP', turn.list)
+    if call('EXISTS', turn.list) == 0 then
+      J.rotate(q, band, turn.tenant, turn.feature)
+      turns[band] = nil
+    end
   end
 end
 
-local function head()
+local function filled_bands()
   local bands = {}
   for band = 0, 3 do
-    if call('EXISTS', key('lanes', q, band)) == 1 or call('EXISTS', key('front', q, band)) == 1 then
+    if call('EXISTS', key('lanes', q, band), key('front', q, band)) > 0 then
       bands[#bands + 1] = band
     end
   end
-  local turn = R.num('gc') % 20 == 19 and #bands > 1
-  if turn then
-    -- Every 20th grant is for the next lower band in turn, so that none waits for ever.
-    local after = R.num('gb')
-    for i = 2, #bands + 1 do
-      local band = bands[i] or bands[2]
-      if band > after or i > #bands then
-        R.set('gb', band)
-        local job = front_head(band) or lane_head(band)
-        if job then return job end
-        break
-      end
-    end
+  return bands
+end
+
+local function first_in(band) return front_head(band) or lane_head(band) end
+
+-- Every 20th grant is for the next lower band in turn, so that none waits for ever.
+local function lower_band_head(bands)
+  local after = R.num('gb')
+  local band = bands[2]
+  for i = 2, #bands do
+    if bands[i] > after then band = bands[i]; break end
   end
-  for _, band in ipairs(bands) do
-    local job = front_head(band) or lane_head(band)
+  R.set('gb', band)
+  return first_in(band)
+end
+
+local bands = filled_bands()
+local function head()
+  if #bands > 1 and R.num('gc') % 20 == 19 then
+    local job = lower_band_head(bands)
     if job then return job end
+  end
+  while bands[1] do
+    local job = first_in(bands[1])
+    if job or H.left <= 0 then return job end
+    table.remove(bands, 1)
   end
 end
 
 local function pop(job)
-  if job.front then
-    call('ZREM', key('front', q, job.b), job.id)
-  else
-    call('LPOP', job.list)
-    J.rotate(q, job.b, job.tenant, job.feature)
-  end
+  if job.turn then pop_lane(job.turn) else call('ZREM', key('front', q, job.b), job.id) end
 end
 
 -- ---------------------------------------------------------------- what its call would charge
@@ -174,6 +202,7 @@ end
 
 -- ---------------------------------------------------------------- grants
 
+local leases, payloads = {}, {}
 local function grant(job, amounts, n)
   local fence = fence_base .. int(n)
   for _, limit in ipairs(C.limits) do
@@ -186,7 +215,9 @@ local function grant(job, amounts, n)
   J.bump(q, 'grants', 1)
   J.move(job, 'L', {x = fence, w = worker, y = string.format('%.0f %.0f %.0f %.0f', now,
     amounts.input_tokens, amounts.output_tokens, amounts.tokens)})
-  call('ZADD', key('leases', q), int(now + C.lease_ms), job.id)
+  leases[#leases + 1] = int(now + C.lease_ms)
+  leases[#leases + 1] = job.id
+  payloads[#payloads + 1] = P .. 'd:' .. job.id
   R.set('gc', R.num('gc') + 1)
   local id_fence = job.id .. ' ' .. fence
   if probing then
@@ -194,14 +225,14 @@ local function grant(job, amounts, n)
     T.save_pause(credential, pause)
   end
   if breaker_probe then R.set('brp', id_fence) end
-  return {job.id, fence, call('GET', P .. 'd:' .. job.id) or '', (tonumber(job.r) or 0) + 1,
+  return {job.id, fence, '', (tonumber(job.r) or 0) + 1,
     job.v or '', job.t or '', job.f or '', tonumber(job.T) or -1, tonumber(job.k) or 0,
     (probing or breaker_probe) and 1 or 0, job.d == '1' and 1 or 0, job.C or '',
     amounts.input_tokens, amounts.output_tokens}
 end
 
 local function in_flight()
-  local n = 0
+  local n = #payloads
   for _, queue in ipairs(C.queues) do n = n + call('ZCARD', key('leases', queue)) end
   return n
 end
@@ -240,7 +271,11 @@ for _, limit in ipairs(C.limits) do
   R.set('p:' .. limit.name, levels[limit.name])
   if charged[limit.name] > 0 then W.add(limit, now, charged[limit.name]) end
 end
-if #grants > 0 then R.set('used', now) end
+if #grants > 0 then
+  R.set('used', now)
+  call('ZADD', key('leases', q), unpack(leases))
+  for n, payload in ipairs(call('MGET', unpack(payloads))) do grants[n][3] = payload or '' end
+end
 if #grants == slots then
   wait, reason = 0, ''
   if (probing or breaker_probe) and slots < tonumber(ARGV[3]) then wait, reason = 1000, 'paused' end

@@ -17,33 +17,45 @@ local SCHEDULES = {OVERLOAD = {'overload', 'no'}, TRANSIENT = {'transient', 'nt'
 local PRODUCED = {SUCCESS = true, MALFORMED = true}
 
 local item, result, record  -- of the run being settled
+local settled_queues = {}
 
 local function log_entry(kind)
   if item.l then call('XADD', P .. 'ledger', '*', 'f', item.x, 'k', kind, 'e', record) end
 end
 
+-- What was learned of each queue in this batch, written once.
+local lessons = {}
+
 local function learn(job)
   if item.c ~= 'SUCCESS' or not item.ni or item.est then return end
-  local name = key('st', job.q)
-  local st = call('HMGET', name, 'inr', 'outq', 'outn')
+  local known = lessons[job.q]
+  if not known then
+    local st = call('HMGET', key('st', job.q), 'inr', 'outq', 'outn')
+    known = {ratio = tonumber(st[1]) or 1000, quantile = tonumber(st[2]) or 0, n = tonumber(st[3]) or 0}
+    lessons[job.q] = known
+  end
   local guess = tonumber(job.i)
   if guess > 0 then
-    local ratio = tonumber(st[1]) or 1000
-    ratio = max(250, min(4000, ratio + 0.05 * (1000 * item.ni / guess - ratio)))
-    call('HSET', name, 'inr', int(ratio))
+    known.ratio = max(250, min(4000, known.ratio + 0.05 * (1000 * item.ni / guess - known.ratio)))
   end
   if C.learned_output and item.no then
     -- A running 0.98 quantile: a step up when exceeded, a fiftieth of it down otherwise.
-    local quantile, n = tonumber(st[2]) or 0, tonumber(st[3]) or 0
-    local step = max(16, quantile * 0.1)
-    if n < 20 then
-      quantile = max(quantile, item.no)
-    elseif item.no > quantile then
-      quantile = max(quantile + step, item.no)
+    local step = max(16, known.quantile * 0.1)
+    if known.n < 20 then
+      known.quantile = max(known.quantile, item.no)
+    elseif item.no > known.quantile then
+      known.quantile = max(known.quantile + step, item.no)
     else
-      quantile = quantile - step * 0.02
+      known.quantile = known.quantile - step * 0.02
     end
-    call('HSET', name, 'outq', int(quantile), 'outn', int(n + 1))
+    known.n = known.n + 1
+  end
+end
+
+local function write_lessons()
+  for q, known in pairs(lessons) do
+    call('HSET', key('st', q), 'inr', int(known.ratio), 'outq', int(known.quantile), 'outn',
+      int(known.n))
   end
 end
 
@@ -131,8 +143,7 @@ local function retry_or_die(job, fields, used)
   if used then
     local most = schedule.max_attempts or #(job.B and decode(job.B) or schedule.delays_ms) + 1
     if done + 1 >= most or (job.M and attempts >= tonumber(job.M)) then
-      J.move(job, job.s, fields)
-      return J.finish(job, 'X', 'no attempts left after ' .. item.c)
+      return J.finish(job, 'X', 'no attempts left after ' .. item.c, fields)
     end
     fields[counter] = int(done + 1)
   end
@@ -155,12 +166,10 @@ local function next_state(job, was_probe)
     else
       call('SET', P .. 'd:' .. job.id, result)
     end
-    J.move(job, job.s, fields)
-    return J.finish(job, 'F', '', job.listed)
+    return J.finish(job, 'F', '', fields, job.listed)
   end
   if class == 'CANCELLED' or job.z then
-    J.move(job, job.s, fields)
-    return J.finish(job, 'C', 'cancelled while running')
+    return J.finish(job, 'C', 'cancelled while running', fields)
   end
   if BACK[class] then
     fields.x, fields.w, fields.y = '', '', ''
@@ -171,8 +180,7 @@ local function next_state(job, was_probe)
     return H.unknown(job, fields, (retry.delays_ms[1] or 0) * (1 + item.j * 0.3))
   end
   if SCHEDULES[class] then return retry_or_die(job, fields, used) end
-  J.move(job, job.s, fields)
-  J.finish(job, 'X', class)
+  J.finish(job, 'X', class, fields)
 end
 
 -- ---------------------------------------------------------------- one run
@@ -215,8 +223,7 @@ local function settle()
     return {'fenced', state}
   end
   log_entry(from == 'lease' and 'call' or 'correction')
-  call('RPUSH', P .. 't:' .. job.id, record)
-  call('LTRIM', P .. 't:' .. job.id, -50, -1)
+  if call('RPUSH', P .. 't:' .. job.id, record) > 50 then call('LPOP', P .. 't:' .. job.id) end
   local id_fence = item.i .. ' ' .. item.x
   local was_probe = R.v.brp == id_fence
   if from ~= 'list' then correct(job) end
@@ -234,7 +241,7 @@ local function settle()
   end
   next_state(job, was_probe)
   J.bump(job.q, 'settled', 1)
-  call('HSET', key('st', job.q), 'settle_at', int(now))
+  settled_queues[job.q] = true
   call('SET', outcome_key, job.s, 'PX', int(C.outcome_memory_ms))
   if C.max_in_flight then J.wake(job.q) end
   return {'settled', job.s}
@@ -245,5 +252,7 @@ for i = 1, #ARGV, 3 do
   item, result, record = decode(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   answers[#answers + 1] = settle()
 end
+write_lessons()
+for q in pairs(settled_queues) do call('HSET', key('st', q), 'settle_at', int(now)) end
 finish_script()
 return answers
