@@ -85,6 +85,10 @@ class QueueInput:
     """What the runner currently asks for (Deployment's spec.replicas)."""
     rolling: bool = False
     """A rollout is under way and within its progress deadline."""
+    credential: str = ""
+    """Fingerprint of the key its workers use; "" = not known, every pause of the budget applies."""
+    expected_charge: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Unit → charge per grant assumed until grants were seen; a missing unit binds nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,15 @@ class QueuePlan:
     slot_seconds: float
     """W, the slot time per grant."""
     conditions: tuple[Condition, ...] = ()
+    message: str = ""
+    """A sentence that explains `reason`."""
+    next_change_seconds: float | None = None
+    """How long until the target may change by itself (window, idle timer, block, probe); None =
+    nothing is waited for."""
+    actual: int = 0
+    """Workers that take jobs now: seen in the store, not marked, not ending."""
+    draining: int = 0
+    """Workers that `replicas` counts on top of `target`, because they may not go yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +159,22 @@ class QueueMemory:
     last_up: float | None = None
     idle_since: float | None = None
     slot_seconds: float | None = None
+    """W before the current base: the prior that new grants are weighed against."""
     base_busy_ms: int = 0
     base_grants: int = 0
     arrivals: tuple[tuple[float, int], ...] = ()
     """(time, ever enqueued) for the arrival rate."""
-    base_charged: Mapping[str, int] = field(default_factory=dict)
+    base_charged: Mapping[str, int] = field(default_factory=dict[str, int])
     target_reason: str = ""
+    next_busy_ms: int = 0
+    """Counters 200 grants or more after the base: what becomes the base next, so that the base is
+    always at least 200 grants old."""
+    next_grants: int = 0
+    next_charged: Mapping[str, int] = field(default_factory=dict[str, int])
+    based: bool = False
+    """False until the counters were seen once: a restart knows W but not yet its base."""
+    blocked_long: bool = False
+    """The running block is one that sent the workers to the minimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +182,22 @@ class Memory:
     epoch: str | None = None
     reset_until: float | None = None
     outage_raised: bool = False
-    queues: Mapping[str, QueueMemory] = field(default_factory=dict)
+    """The running outage has had its `onOutage` answer."""
+    queues: Mapping[str, QueueMemory] = field(default_factory=dict[str, QueueMemory])
+    store_lost: bool = False
+    """The last tick could not read the store."""
+    blind_until: float | None = None
+    """After an outage, when heartbeats may be expected to be fresh again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a status kept of a queue over a restart; None = the status does not say."""
+
+    desired: int | None = None
+    """QueuePlan.target"""
+    slot_seconds: float | None = None
+    """QueuePlan.slot_seconds"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,27 @@
+"""A plan as the store keeps it in `plan:<queue>` for command line and gateway."""
+
+from __future__ import annotations
+
+from llmqueue_operator.planning.types import QueuePlan
+
+
+def store_plan_fields(plan: QueuePlan) -> dict[str, str | float | int]:
+    """Flat fields of a plan; a number that is not known is the empty string."""
+    return {
+        "wish": plan.wish,
+        "desired": plan.target,
+        "actual": plan.actual,
+        "replicas": plan.replicas,
+        "draining": plan.draining,
+        "bound_by": str(plan.bound_by),
+        "reason": plan.reason,
+        "message": plan.message,
+        "effective_rpm": round(plan.effective_rpm, 3),
+        "eta_seconds": _number(plan.eta_seconds),
+        "next_change_seconds": _number(plan.next_change_seconds),
+        "slot_seconds": round(plan.slot_seconds, 3),
+    }
+
+
+def _number(value: float | None) -> str | float:
+    return "" if value is None else round(value, 1)

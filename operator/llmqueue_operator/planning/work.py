@@ -1,0 +1,51 @@
+"""The jobs of a queue that workers could be busy with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmqueue.states import JobState
+from llmqueue.store.port import QueueSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Jobs by what they need: `claimable` now, `due` before a new worker is ready, `in_flight`
+    with any worker, of these `draining` with workers that go.
+
+    A suspended queue hands nothing out: only its running calls are work.
+    """
+
+    claimable: int
+    due: int
+    in_flight: int
+    draining: int
+    wants_grants: bool = True
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that still need a grant."""
+        return self.claimable + self.due
+
+    @property
+    def staying(self) -> int:
+        """In flight on workers that stay."""
+        return max(0, self.in_flight - self.draining)
+
+    @property
+    def backlog(self) -> int:
+        """B of the formula."""
+        return self.waiting + self.staying
+
+    @property
+    def total(self) -> int:
+        return self.waiting + self.in_flight
+
+
+def work_of(seen: QueueSnapshot, draining_in_flight: int) -> Work:
+    """Read a queue's states; `draining_in_flight` as the workers' leases show it."""
+    in_flight = seen.states.get(JobState.LEASED, 0) + seen.states.get(JobState.SENT, 0)
+    if seen.suspended:
+        return Work(0, 0, in_flight, draining_in_flight, wants_grants=False)
+    ready = seen.states.get(JobState.READY, 0)
+    return Work(ready, seen.due_soon, in_flight, draining_in_flight)
