@@ -12,9 +12,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-# Tests mostly wait for servers and windows, so more workers than cores pay.
+# Two, since tests watch rates: more on two cores would measure the machine.
 TEST_WORKERS ?= 2
-PYTEST := $(BIN)/coverage run -m pytest
+PYTEST := $(BIN)/coverage run -m pytest --no-header
 
 # pyright otherwise asks the network for a newer version of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -52,12 +52,16 @@ _venv-package:
 demo: $(READY)  ## two queues, a burst, injected failures: two minutes, then a report
 	@$(BIN)/llmqueue demo
 
+# All parts run even if one fails. Coverage is of both together, child processes included.
+# pytest says 5 where no test was selected: a tree may have no serial ones.
 test: $(READY)  ## everything but the real durations, with coverage
 	@rm -f .coverage .coverage.*
-	@$(PYTEST) -n $(TEST_WORKERS) -m "not soak and not serial"
-	@$(PYTEST) -m "serial and not soak"
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report --skip-covered
+	@failed=0; \
+	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not soak and not serial" || failed=1; \
+	$(PYTEST) -m "serial and not soak" || [ $$? = 5 ] || failed=1; \
+	$(BIN)/coverage combine --quiet; \
+	$(BIN)/coverage report --skip-covered || failed=1; \
+	exit $$failed
 
 soak: $(READY)  ## the real durations, about an hour
 	@$(BIN)/pytest -m soak
