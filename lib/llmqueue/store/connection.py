@@ -52,13 +52,15 @@ def open_client(url: str, *, timeout_seconds: float | None = COMMAND_TIMEOUT_SEC
 
     Raises UsageError for a URL that is none.
     """
+    # A unix socket has no keep-alive, and redis-py refuses the option for it.
+    tcp_only = {} if url.startswith("unix://") else {"socket_keepalive": True}
     try:
         client: Redis = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
             url,
             socket_timeout=timeout_seconds,
             socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
+            **tcp_only,
         )
     except ValueError as exc:
         raise UsageError(f"{redacted(url)!r} is not a Redis URL: {exc}") from None
