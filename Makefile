@@ -19,7 +19,7 @@ PYTEST := $(BIN)/coverage run -m pytest --no-header
 # pyright otherwise asks the network for a newer version of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test soak check format bench lock clean
+.PHONY: help setup demo test soak check format docs bench lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -76,6 +76,10 @@ check: $(READY)  ## lint, format, types, layers
 format: $(READY)  ## mend what ruff can mend
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+docs: $(READY)  ## write docs/reference/cli.md from the command line itself
+	@mkdir -p docs/reference
+	@$(BIN)/python -m typer llmqueue_cli.main utils docs --name llmqueue --output docs/reference/cli.md
 
 bench: $(READY)  ## compare with other queues on this machine and write the table
 	@$(BIN)/python -m benchmarks.queue
