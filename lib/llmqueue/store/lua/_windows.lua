@@ -106,8 +106,7 @@ end
 function W.ramp_from(at)
   R.set('ramp', max(at, R.num('ramp')))
   for _, limit in ipairs(C.limits) do
-    local name = 'p:' .. limit.name
-    R.set(name, min(0, R.num(name)))
+    R.set('p:' .. limit.name, 0)
   end
   R.set('pt', max(R.num('pt'), at))
 end

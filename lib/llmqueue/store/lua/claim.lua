@@ -21,11 +21,13 @@ local function refuse(wait, reason, limit)
   return {ceil(wait), reason, limit or '', {}}
 end
 
--- The first moment that no other waiting claim was told: about one claim a grant in all.
+-- The first moment that no other waiting claim was told: about one claim a grant in all. A worker
+-- that asks again before its time keeps its place among those who wait.
+local told = call('ZSCORE', P .. 'told', worker)
 local function tell(wait, spacing)
   call('ZREMRANGEBYSCORE', P .. 'told', '-inf', int(now - 100))
-  local others = call('ZCARD', P .. 'told')
-  local mine = wait + others * spacing
+  local before = call('ZCOUNT', P .. 'told', '-inf', told and '(' .. told or '+inf')
+  local mine = wait + before * spacing
   call('ZADD', P .. 'told', int(now + mine), worker)
   return mine
 end
@@ -50,7 +52,10 @@ if breaker == 'open' then return refuse(breaker_wait, 'breaker') end
 local breaker_probe = breaker == 'half-open'
 if probing or breaker_probe then slots = min(slots, 1) end
 
-if R.num('used') > 0 and now - R.num('used') > C.idle_ramp_ms then W.ramp_from(now) end
+if R.num('used') > 0 and now - R.num('used') > C.idle_ramp_ms then
+  W.ramp_from(now)
+  R.set('used', now)
+end
 W.refill()
 
 -- ---------------------------------------------------------------- the next job in turn
@@ -258,6 +263,7 @@ while #grants < slots do
   else
     local due_in, by, spacing = wait_for(amounts)
     if by then
+      if #grants > 0 then told = nil end
       wait, reason, limit_name = tell(due_in, spacing), by.unit, by.name
       break
     end

@@ -1,0 +1,358 @@
+"""A hypothesis state machine that drives a real server and checks what must always hold.
+
+The model knows what was asked and answered; after each step the server's raw structures are read
+and compared: jobs conserved, counters equal structures, no window over, in flight = live leases,
+each fence settled once, ledger = bill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from llmqueue.config import Limit, Retention, RetryPolicy, UnknownOutcomePolicy
+from llmqueue.errors import QueueFull
+from llmqueue.outcome import Usage
+from llmqueue.states import JobState, LimitUnit, OutcomeClass
+from llmqueue.store import RedisStore
+from llmqueue.store.codec import STATES
+from llmqueue.store.port import Beat, Grant
+from support.storebench import StoreBench
+
+WINDOW_SECONDS = 20
+LIMITS = (
+    Limit(LimitUnit.REQUESTS, 12, WINDOW_SECONDS),
+    Limit(LimitUnit.TOKENS, 2000, WINDOW_SECONDS),
+)
+RETENTION = Retention(succeeded_seconds=120, failed_seconds=240)
+MAX_JOBS = 40
+WORKERS = ("a:1", "b:1", "c:1")
+TERMINAL = {"F": "succeeded", "X": "dead", "C": "cancelled", "E": "expired"}
+TRAVEL_MS = 500
+"""A request may be on its way this long after it was marked sent."""
+
+
+@dataclass
+class Held:
+    """A lease as a worker knows it."""
+
+    grant: Grant
+    worker: str
+    sent: bool = False
+
+
+class StoreMachine(RuleBasedStateMachine):
+    url: str = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.bench = self.loop.run(self._start())
+        self.held: dict[str, Held] = {}
+        self.forgotten: dict[str, Held] = {}
+        """Leases of killed workers: their calls may still be settled late."""
+        self.sent_log: list[tuple[int, int, int]] = []
+        """(server ms, requests, tokens) of everything that left."""
+        self.settled: dict[str, str] = {}
+        self.sent_fences: set[str] = set()
+        self.terminal: dict[str, str] = {}
+        self.payload_bytes: dict[str, int] = {}
+        self.forgettable: set[str] = set()
+        self.key_numbers = itertools.count()
+
+    async def _start(self) -> StoreBench:
+        store = RedisStore(self.url)
+        bench = StoreBench(store)
+        await bench.redis.flushall()
+        await bench.configure(
+            budget={"limits": LIMITS, "max_in_flight": 9},
+            queue={
+                "max_jobs": MAX_JOBS,
+                "retention": RETENTION,
+                "idempotency_seconds": 600,
+                "retry": RetryPolicy(
+                    unknown_outcome=UnknownOutcomePolicy(auto_retry_below_nano_usd=2_000_000)
+                ),
+            },
+        )
+        return bench
+
+    def teardown(self) -> None:
+        self.loop.run(self.bench.store.close())
+        self.loop.close()
+
+    def ask(self, call: Any) -> Any:
+        return self.loop.run(call)
+
+    # ------------------------------------------------------------ producers
+
+    @rule(
+        count=st.integers(1, 6),
+        priority=st.integers(1, 10),
+        tenant=st.sampled_from(["", "x", "y"]),
+        feature=st.sampled_from(["", "f"]),
+        tokens=st.tuples(st.integers(1, 50), st.integers(1, 700)),
+        delay=st.sampled_from([0.0, 0.0, 0.0, 3.0, 40.0]),
+        deadline=st.sampled_from([None, None, 5.0, 60.0]),
+        cheap=st.booleans(),
+        max_attempts=st.sampled_from([None, None, 1, 3]),
+    )
+    def enqueue(self, count, priority, tenant, feature, tokens, delay, deadline, cheap, max_attempts):
+        jobs = [
+            self.bench.new(
+                priority=priority,
+                tenant=tenant,
+                feature=feature,
+                tokens=tokens,
+                delay_seconds=delay,
+                deadline_seconds=deadline,
+                max_attempts=max_attempts,
+                worst_nano_usd=1_000_000 if cheap else 9_000_000,
+            )
+            for _ in range(count)
+        ]
+        try:
+            self.ask(self.bench.store.enqueue(jobs))
+        except QueueFull:
+            return
+        self.payload_bytes.update({job.id: len(job.payload) for job in jobs})
+
+    @rule(number=st.integers(0, 5))
+    def enqueue_with_key(self, number):
+        job = self.bench.new(key=f"k{number}")
+        try:
+            done = self.ask(self.bench.store.enqueue([job]))[0]
+        except QueueFull:
+            return
+        assert done.id == job.id
+        assert done.duplicate == (job.id in self.payload_bytes)
+        self.payload_bytes.setdefault(job.id, len(job.payload))
+
+    @rule(pick=st.integers(0, 10**6))
+    @precondition(lambda self: self.payload_bytes)
+    def cancel(self, pick):
+        ids = sorted(self.payload_bytes)
+        job_id = ids[pick % len(ids)]
+        if job_id not in self.forgettable:
+            self.ask(self.bench.store.cancel(job_id))
+
+    # ------------------------------------------------------------ workers
+
+    @rule(worker=st.sampled_from(WORKERS), slots=st.integers(1, 5), clean=st.booleans())
+    def claim(self, worker, slots, clean):
+        reply = self.ask(self.bench.claim(slots, worker=worker, clean=clean))
+        assert len(reply.grants) <= slots
+        for grant in reply.grants:
+            assert grant.fence not in self.held
+            assert clean or grant.crashes == 0
+            self.held[grant.fence] = Held(grant, worker)
+
+    def _held(self, pick: int, *, sent: bool | None = None) -> Held | None:
+        fences = sorted(f for f, held in self.held.items() if sent is None or held.sent == sent)
+        return self.held[fences[pick % len(fences)]] if fences else None
+
+    @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=4))
+    def send(self, picks):
+        chosen = {}
+        for pick in picks:
+            if held := self._held(pick):
+                chosen[held.grant.fence] = held
+        if not chosen:
+            return
+        answers = self.ask(self.bench.send(*(held.grant for held in chosen.values())))
+        now = self.ask(self.bench.now_ms())
+        for ok, held in zip(answers, chosen.values(), strict=True):
+            grant = held.grant
+            if not ok:
+                del self.held[grant.fence]
+            elif not held.sent:
+                held.sent = True
+                self.sent_fences.add(grant.fence)
+                self.sent_log.append((now, 1, max(grant.input_tokens, grant.output_tokens)))
+
+    @rule(
+        pick=st.integers(0, 50),
+        kind=st.sampled_from(
+            [OutcomeClass.SUCCESS] * 4
+            + [k for k in OutcomeClass if k not in (OutcomeClass.SUCCESS, OutcomeClass.CANCELLED)]
+        ),
+        late=st.booleans(),
+        retry_after=st.sampled_from([None, None, 2.0]),
+    )
+    def settle(self, pick, kind, late, retry_after):
+        pool = self.forgotten if late else self.held
+        fences = sorted(f for f, held in pool.items() if held.sent)
+        if not fences:
+            return
+        held = pool.pop(fences[pick % len(fences)])
+        self._settle(held.grant, kind, retry_after_seconds=retry_after)
+
+    def _settle(self, grant: Grant, kind: OutcomeClass, **outcome: Any) -> None:
+        if kind is OutcomeClass.SUCCESS:
+            outcome["usage"] = Usage(grant.input_tokens, 5)
+        before = self.terminal.get(grant.id)
+        reply = self.ask(self.bench.settle(grant, kind, **outcome))
+        assert grant.fence not in self.settled, "a fence was settled twice"
+        assert reply.verdict in ("settled", "fenced")
+        if before:
+            assert reply.verdict == "fenced"
+        self.settled[grant.fence] = str(reply.state)
+        again = self.ask(self.bench.settle(grant, OutcomeClass.PERMANENT))
+        assert again.verdict == "repeated"
+        assert str(again.state) == str(reply.state)
+
+    @rule(pick=st.integers(0, 50))
+    def settle_unsent(self, pick):
+        held = self._held(pick, sent=False)
+        if held:
+            del self.held[held.grant.fence]
+            self._settle(held.grant, OutcomeClass.TRANSIENT, sent=False)
+
+    @rule(pick=st.integers(0, 50))
+    def release(self, pick):
+        held = self._held(pick, sent=False)
+        if held:
+            del self.held[held.grant.fence]
+            grant = held.grant
+            self.ask(self.bench.store.release(self.bench.queue, [(grant.id, grant.fence)]))
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def beat(self, worker):
+        leases = {h.grant.id: h.grant.fence for h in self.held.values() if h.worker == worker}
+        reply = self.ask(self.bench.store.beat(Beat(self.bench.queue, worker, 5, leases)))
+        for fence, held in list(self.held.items()):
+            if held.worker == worker and held.grant.id in reply.lost:
+                del self.held[fence]
+                self.forgotten[fence] = held
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def kill(self, worker):
+        for fence, held in list(self.held.items()):
+            if held.worker == worker:
+                del self.held[fence]
+                self.forgotten[fence] = held
+
+    # ------------------------------------------------------------ planner, time
+
+    @rule(worker=st.sampled_from(WORKERS), on=st.booleans())
+    def mark(self, worker, on):
+        store, queue = self.bench.store, self.bench.queue
+        if on:
+            counts = self.ask(store.mark_drain(queue, [worker], seconds=5))
+            assert counts[worker] >= sum(1 for h in self.held.values() if h.worker == worker and h.sent)
+        else:
+            self.ask(store.unmark_drain(queue, [worker]))
+
+    @rule(on=st.booleans())
+    def suspend(self, on):
+        self.ask(self.bench.store.set_suspended(self.bench.queue, on))
+
+    @rule()
+    def resume(self):
+        self.ask(self.bench.store.resume(self.bench.queue))
+
+    @rule(seconds=st.sampled_from([0.2, 0.4, 0.6, 1.0, 2.0, 3.0, 4.0]))
+    def advance(self, seconds):
+        self.ask(self.bench.advance(seconds))
+
+    @rule(seconds=st.sampled_from([6.0, 30.0, 300.0]))
+    def outage(self, seconds):
+        self.ask(self.bench.advance(seconds, outage=True))
+        self.ask(self.bench.store.snapshot(self.bench.queue, horizon_seconds=0))
+
+    @rule()
+    def look(self):
+        self.ask(self.bench.store.snapshot(self.bench.queue, horizon_seconds=10))
+
+    # ------------------------------------------------------------ what must always hold
+
+    @invariant()
+    def structures_agree(self):
+        self.ask(self._check_structures())
+
+    async def _check_structures(self) -> None:
+        redis, key, queue = self.bench.redis, self.bench.key, self.bench.queue
+        places: Counter[str] = Counter()
+        listed: Counter[str] = Counter()
+        async for raw in redis.scan_iter(match=key("ready", queue, "*").replace("{", "\\{"), count=1000):
+            listed.update(i.decode() for i in await redis.lrange(raw, 0, -1))
+        for band in range(4):
+            listed.update(i.decode() for i in await redis.zrange(key("front", queue, str(band)), 0, -1))
+        where = {
+            "D": await redis.zrange(key("delayed", queue), 0, -1),
+            "LS": await redis.zrange(key("leases", queue), 0, -1),
+            "V": await redis.zrange(key("review", queue), 0, -1),
+        }
+        for letter, name in TERMINAL.items():
+            where[letter] = await redis.zrange(key("end", queue, name), 0, -1)
+        found: Counter[str] = Counter()
+        size = 0
+        start = len(key("j", ""))
+        kept = set()
+        async for raw in redis.scan_iter(match=key("j", "*").replace("{", "\\{"), count=1000):
+            job_id = raw.decode()[start:]
+            fields = {k.decode(): v.decode() for k, v in (await redis.hgetall(raw)).items()}
+            state = fields["s"]
+            if fields.get("g") == "2":
+                assert listed[job_id] == 1
+                continue
+            kept.add(job_id)
+            found[state] += 1
+            if state not in TERMINAL:
+                size += int(fields["l"])
+            if state == "R":
+                assert listed[job_id] == 1, f"ready job listed {listed[job_id]} times"
+            elif "g" in fields:
+                assert state in TERMINAL
+                assert listed[job_id] == 1
+            else:
+                assert listed[job_id] == 0, f"{state} job is in a ready list"
+            for letters, ids in where.items():
+                places[job_id] += job_id.encode() in ids
+                assert (job_id.encode() in ids) == (state in letters), (state, letters)
+            was = self.terminal.get(job_id)
+            if was:
+                assert was == state, "a terminal state changed"
+            elif state in TERMINAL:
+                self.terminal[job_id] = state
+        st_hash = await redis.hgetall(key("st", queue))
+        counters = {k.decode(): int(v) for k, v in st_hash.items() if k.decode() in STATES}
+        assert {k: v for k, v in counters.items() if v} == dict(found)
+        assert int(st_hash.get(b"bytes", 0)) == size
+        for job_id in set(self.payload_bytes) - kept - self.forgettable:
+            assert job_id in self.terminal, "a job disappeared"
+            self.forgettable.add(job_id)
+        total = len(where["LS"])
+        assert total <= 9, "more in flight than allowed"
+
+    @invariant()
+    def no_window_is_over(self):
+        log = sorted(self.sent_log)
+        for start, (at, _, _) in enumerate(log):
+            inside = [row for row in log[start:] if row[0] < at + WINDOW_SECONDS * 1000 + TRAVEL_MS]
+            for limit, total in zip(
+                LIMITS, (sum(r[1] for r in inside), sum(r[2] for r in inside)), strict=True
+            ):
+                assert total <= limit.limit, f"{total} of {limit.name} in one window"
+
+    @invariant()
+    def ledger_is_the_bill(self):
+        rows = self.ask(self.bench.redis.xrange(self.bench.key("ledger")))
+        booked = Counter(
+            row[b"f"].decode() for _, row in rows if row[b"k"] != b"correction"
+        )
+        assert all(count <= 1 for count in booked.values()), "a call is in the ledger twice"
+        settled_sent = {fence for fence in self.settled if fence in self.sent_fences}
+        assert settled_sent <= set(booked), "a settled call is not in the ledger"
+        assert set(booked) <= self.sent_fences, "the ledger has a call that was never sent"
+        for _, row in rows:
+            json.loads(row[b"e"])
+
+
