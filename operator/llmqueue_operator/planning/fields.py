@@ -14,7 +14,7 @@ def store_plan_fields(plan: QueuePlan) -> dict[str, str | float | int]:
         "replicas": plan.replicas,
         "draining": plan.draining,
         "bound_by": str(plan.bound_by),
-        "reason": plan.reason,
+        "reason": str(plan.reason),
         "message": plan.message,
         "effective_rpm": round(plan.effective_rpm, 3),
         "eta_seconds": _number(plan.eta_seconds),

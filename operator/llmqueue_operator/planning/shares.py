@@ -27,7 +27,7 @@ def water_fill(capacity: float, claimants: Sequence[Claimant]) -> list[float]:
     Returns amounts in the order of `claimants`; their sum is ≤ `capacity`.
     """
     given = [0.0] * len(claimants)
-    open_ = [i for i, claimant in enumerate(claimants) if claimant.wants > 0]
+    open_: list[int] = [i for i, claimant in enumerate(claimants) if claimant.wants > 0]
     left = capacity
     while open_:
         weights = sum(claimants[i].weight for i in open_)

@@ -68,7 +68,7 @@ def store_hold(snapshot: GroupSnapshot, memory: Memory, now: float) -> tuple[Hol
         store_lost=False,
         outage_raised=False,
         blind_until=blind_until if blind_until is not None and blind_until > now else None,
-        epoch=store.epoch if store.epoch is not None else memory.epoch,
+        epoch=store.epoch,
         reset_until=reset_until,
     )
     if reset_until is not None:

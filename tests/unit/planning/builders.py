@@ -11,11 +11,14 @@ from llmqueue.store.port import BudgetSnapshot, PauseView, QueueSnapshot, Worker
 from llmqueue_operator.planning import (
     Condition,
     GroupSnapshot,
+    Memory,
     PodPhase,
     PodView,
     QueueInput,
+    QueueMemory,
     QueuePlan,
     ScalingSpec,
+    plan,
 )
 
 QUEUE = "default/q"
@@ -169,3 +172,29 @@ def crew(busy: int = 0, idle: int = 0, pending: int = 0, **beats: Any):
 
 def condition(plan: QueuePlan, kind: str) -> Condition:
     return next(c for c in plan.conditions if c.type == kind)
+
+
+def remembering(target: int, **facts: Any) -> Memory:
+    """Memory of one queue in its steady state at `target`, the store's epoch known."""
+    facts.setdefault("wishes", ((0.0, target),))
+    return Memory(epoch="e1", queues={QUEUE: QueueMemory(target=target, based=True, **facts)})
+
+
+def plan_one(
+    snapshot: GroupSnapshot, memory: Memory | None = None, now: float = 1000.0
+) -> tuple[QueuePlan, Memory]:
+    """Plan a group of one queue; memory defaults to the achieved state (target = replicas)."""
+    known = remembering(snapshot.queues[0].replicas) if memory is None else memory
+    made = plan(snapshot, known, now)
+    (queue_plan,) = made.queues
+    return queue_plan, made.memory
+
+
+def settle(
+    snapshot: GroupSnapshot, memory: Memory, *, start: float, seconds: int, tick: int = 1
+) -> tuple[QueuePlan, Memory]:
+    """Plan the same snapshot every `tick` seconds; the last plan and its memory."""
+    made, memory = plan_one(snapshot, memory, start)
+    for second in range(tick, seconds + 1, tick):
+        made, memory = plan_one(snapshot, memory, start + second)
+    return made, memory

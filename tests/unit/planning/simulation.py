@@ -11,7 +11,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, pairwise
 
 from llmqueue.config import Limit
 from llmqueue.states import JobState
@@ -94,7 +94,7 @@ class Record:
     @property
     def direction_changes(self) -> int:
         steps = [b - a for a, b in zip(self.targets, self.targets[1:], strict=False) if a != b]
-        return sum((a > 0) != (b > 0) for a, b in zip(steps, steps[1:], strict=False))
+        return sum((a > 0) != (b > 0) for a, b in pairwise(steps))
 
 
 @dataclass
