@@ -1,0 +1,270 @@
+"""`llmqueue up`: LLMQueues on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from llmqueue.errors import LlmqueueError, StoreError, StoreUnavailable
+from llmqueue.store import RedisStore, connect
+from llmqueue_cli.datadir import DataDir
+from llmqueue_cli.exits import Exit, sentence
+from llmqueue_cli.local.control import Controller
+from llmqueue_cli.local.credentials import Credentials
+from llmqueue_cli.local.deployment import LocalGroup
+from llmqueue_cli.local.embedded import EmbeddedValkey, FolderLock
+from llmqueue_cli.local.journal import Journal
+from llmqueue_cli.local.processes import WorkerPool
+from llmqueue_cli.local.resources import Sources
+
+TICK_SECONDS = 1.0
+_WAKE_GAP_SECONDS = 0.05
+"""A burst of wake-ups is one: least time between two ticks."""
+_IDLE_SECONDS = 2.0
+_FIRST_JOB_SECONDS = 10.0
+_RECONNECT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What the command line said. `until_idle`: end when no job is left to do."""
+
+    files: tuple[Path, ...]
+    data_dir: Path
+    redis_url: str | None = None
+    until_idle: bool = False
+    credentials_file: Path | None = None
+    json_logs: bool = False
+
+
+@dataclass
+class Up:
+    """One run: its store, its controllers, and what makes it tick."""
+
+    store: RedisStore
+    sources: Sources
+    journal: Journal
+    folder: DataDir
+    until_idle: bool = False
+    embedded: EmbeddedValkey | None = None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    reload: asyncio.Event = field(default_factory=asyncio.Event)
+    controllers: dict[str, Controller] = field(default_factory=dict[str, Controller])
+    started: float = field(default_factory=time.monotonic)
+    _idle_since: float | None = None
+    _leaving: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+
+    # ------------------------------------------------------------ resources
+
+    def adopt(self, groups: Sequence[LocalGroup]) -> None:
+        """Run these groups from now on. Queues that are gone take no more jobs, their workers
+        drain, their jobs are kept."""
+        gone: dict[str, WorkerPool] = {}
+        for budget in set(self.controllers) - {group.budget.budget for group in groups}:
+            gone |= self.controllers.pop(budget).pools
+        for group in groups:
+            name = group.budget.budget
+            controller = self.controllers.get(name)
+            if controller is None:
+                self.controllers[name] = Controller(
+                    self.store, group, self.journal, on_exit=self.wake.set
+                )
+            else:
+                gone |= controller.adopt(group)
+        for queue, pool in gone.items():
+            self._leaving.append(asyncio.create_task(self._remove(queue, pool)))
+
+    async def _remove(self, queue: str, pool: WorkerPool) -> None:
+        self.journal.say("queue-removed", "no longer in the manifests", subject=queue)
+        with contextlib.suppress(StoreError):
+            await self.store.remove_queue(queue)
+        await pool.drain()
+
+    async def reread(self) -> None:
+        """Changed files: new limits at once; a file with a mistake changes nothing."""
+        try:
+            groups = await asyncio.to_thread(self.sources.load)
+        except LlmqueueError as exc:
+            self.journal.say("manifest-refused", f"kept the last good manifests: {sentence(exc)}")
+            return
+        self.adopt(groups)
+        self.journal.say("manifests-read", "the manifests were read again")
+
+    # ------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Tick until told to stop, or until idle where that was asked for; then drain."""
+        listener = asyncio.create_task(self._listen())
+        try:
+            while not self.stopping.is_set():
+                await self._once()
+                if self.until_idle and self._is_idle():
+                    self.journal.say("idle", "no job is left to do")
+                    break
+                await self._pause()
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+            await self._drain()
+
+    async def _once(self) -> None:
+        await self._revive()
+        if self.reload.is_set() or await asyncio.to_thread(self.sources.changed):
+            self.reload.clear()
+            await self.reread()
+        await asyncio.gather(*(controller.tick() for controller in self.controllers.values()))
+
+    async def _revive(self) -> None:
+        """An embedded server that has died is started again."""
+        try:
+            if self.embedded is not None and await self.embedded.ensure():
+                self.journal.say("valkey-restarted", "the embedded Valkey had died and runs again")
+        except StoreUnavailable as exc:
+            self.journal.say("valkey-failed", str(exc))
+
+    async def _pause(self) -> None:
+        """A tick's time, less where work appears, a worker ends or a signal comes."""
+        await asyncio.sleep(_WAKE_GAP_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK_SECONDS - _WAKE_GAP_SECONDS):
+                await self.wake.wait()
+        self.wake.clear()
+
+    async def _listen(self) -> None:
+        """Work that appears in an empty queue wakes the loop; without a connection ticks do."""
+        while True:
+            with contextlib.suppress(StoreError):
+                async for _ in self.store.wakeups():
+                    self.wake.set()
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    def _is_idle(self) -> bool:
+        """Idle for a moment, and the first job had its time to come."""
+        now = time.monotonic()
+        if not all(controller.idle() for controller in self.controllers.values()):
+            self._idle_since = None
+            return False
+        if self._idle_since is None:
+            self._idle_since = now
+        ever = any(controller.ever_enqueued() for controller in self.controllers.values())
+        waited = now - self.started >= _FIRST_JOB_SECONDS
+        return now - self._idle_since >= _IDLE_SECONDS and (ever or waited)
+
+    async def _drain(self) -> None:
+        pools = [p for c in self.controllers.values() for p in c.pools.values()]
+        busy = sum(pool.alive for pool in pools)
+        if busy:
+            self.journal.say("draining", f"{busy} workers finish their calls", workers=busy)
+        keeping = asyncio.create_task(self._keep_store())
+        try:
+            await asyncio.gather(*(pool.drain() for pool in pools), *self._leaving)
+            with contextlib.suppress(StoreError):
+                for controller in self.controllers.values():
+                    await controller.write_stopped()
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            for pool in pools:
+                pool.kill()
+
+    async def _keep_store(self) -> None:
+        """Workers that drain still need their store."""
+        while True:
+            await self._revive()
+            await asyncio.sleep(TICK_SECONDS)
+
+
+@contextlib.contextmanager
+def _signals(handlers: dict[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _embedded(folder: DataDir, named: str | None) -> AsyncIterator[EmbeddedValkey | None]:
+    """The folder's own server, stopped at the end; None where a Redis is named."""
+    if named:
+        yield None
+        return
+    server = EmbeddedValkey(folder)
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.stop()
+
+
+async def up(options: UpOptions) -> Exit:
+    """Run until SIGTERM, SIGINT or idle; returns OK after a clean drain.
+
+    Raises UsageError (manifests, keys, folder in use), StoreError (at the start only).
+    """
+    folder, journal = DataDir(options.data_dir), Journal(as_json=options.json_logs)
+    stopping, wake, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            journal.say("still-draining", "still waiting for running calls to finish")
+        stopping.set()
+        wake.set()
+
+    def read_again() -> None:
+        reload.set()
+        wake.set()
+
+    lock = FolderLock(folder)
+    try:
+        with _signals({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: read_again}):
+            async with _embedded(folder, options.redis_url) as embedded:
+                url = options.redis_url or (embedded.url if embedded else "")
+                sources = Sources(
+                    files=options.files,
+                    credentials=Credentials(options.credentials_file),
+                    redis_url=url,
+                    run_folder=folder.run,
+                    json_logs=options.json_logs,
+                )
+                groups = sources.load()
+                store = await connect(url)
+                run = Up(store, sources, journal, folder, options.until_idle, embedded)
+                run.stopping, run.wake, run.reload = stopping, wake, reload
+                try:
+                    await _run(run, groups, url)
+                finally:
+                    await store.close()
+    finally:
+        folder.note.unlink(missing_ok=True)
+        for key in folder.run.glob("key-*"):
+            key.unlink(missing_ok=True)
+        lock.release()
+    journal.say("stopped", "everything has ended in order")
+    return Exit.OK
+
+
+async def _run(run: Up, groups: Sequence[LocalGroup], url: str) -> None:
+    for warning in await run.store.check():
+        run.journal.say("store-warning", warning)
+    run.adopt(groups)
+    for controller in run.controllers.values():
+        await controller.configure()
+    note = {"pid": os.getpid(), "redis_url": url, "started_at": time.time()}
+    if run.embedded is not None:
+        note["socket"] = run.embedded.socket
+    run.folder.write_note(**note)
+    names = ", ".join(queue.queue for group in groups for queue in group.queues)
+    where = "a Redis of yours" if run.embedded is None else f"the data folder {run.folder.folder}"
+    run.journal.say("started", f"serving {names} from {where}", pid=os.getpid())
+    await run.run()
