@@ -1,0 +1,20 @@
+"""What the resource declares for later releases: accepted, so that manifests stay valid."""
+
+from __future__ import annotations
+
+from llmqueue.spec.resource import LLMQueue
+
+
+def unserved_fields(queue: LLMQueue) -> tuple[str, ...]:
+    """Paths of fields that are set in this resource and that this version does not act on."""
+    spec = queue.spec
+    asked = {
+        "spec.limits.learnFromHeaders": spec.limits.learn_from_headers == "Both",
+        "spec.limits.perTenant": spec.limits.per_tenant is not None,
+        "spec.spend.caps": bool(spec.spend.caps),
+        "spec.spend.features": bool(spec.spend.features),
+        "spec.spend.prices": bool(spec.spend.prices),
+        "spec.worker.handlers": spec.worker.handlers is not None,
+        "spec.redis.durability": spec.redis.durability == "Strict",
+    }
+    return tuple(path for path, is_asked in asked.items() if is_asked)
