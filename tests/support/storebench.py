@@ -124,7 +124,7 @@ class StoreBench:
 
     async def warm(self) -> None:
         """Fill the pacer, which starts empty."""
-        await self.claim()
+        await self.claim(0)
         await self.advance(2)
 
     async def state(self, job_id: str) -> str:

@@ -103,11 +103,12 @@ function H.retire(q, state, keep_ms, most, idempotency_ms)
     local job = J.load(id)
     if not job then return end
     J.bump(q, job.s, -1)
+    J.leave_tombstone(job, idempotency_ms - keep_ms)
     if job.g then
       call('HSET', P .. 'j:' .. id, 'g', '2')
       call('UNLINK', P .. 'd:' .. id, P .. 't:' .. id)
     else
-      J.forget(job, max(0, idempotency_ms - keep_ms))
+      J.forget(job)
     end
   end
   due(name, now - keep_ms, drop)

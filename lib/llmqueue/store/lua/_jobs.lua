@@ -131,11 +131,14 @@ function J.finish(job, state, why, fields, listed)
   call('ZADD', key('end', job.q, ENDED[state]), int(now), job.id)
 end
 
--- Forget an ended job; with an idempotency key its digest outlives it.
-function J.forget(job, keep_ms)
+-- The digest of an idempotency key outlives its job.
+function J.leave_tombstone(job, keep_ms)
   if job.h and keep_ms > 0 then
     call('SET', P .. 'i:' .. job.id, job.h .. ' ' .. ENDED[job.s], 'PX', int(keep_ms))
   end
+end
+
+function J.forget(job)
   call('UNLINK', P .. 'j:' .. job.id, P .. 'd:' .. job.id, P .. 't:' .. job.id)
 end
 
@@ -160,7 +163,7 @@ function J.bury(id, job)
   if not job then return end
   if job.s == 'R' then return end
   if job.g == '2' then
-    J.forget(job, 0)
+    J.forget(job)
   elseif job.g then
     call('HDEL', P .. 'j:' .. id, 'g')
   end

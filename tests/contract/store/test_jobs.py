@@ -1,0 +1,653 @@
+"""The life of a job: leases, returns, cancel, deadlines, idempotency, bounds, retention, bands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from llmqueue.config import Limit, Retention, RetryPolicy, Schedule, UnknownOutcomePolicy
+from llmqueue.errors import IdempotencyConflict, QueueFull, UnknownJob, UnknownQueue
+from llmqueue.outcome import Usage
+from llmqueue.states import JobState, LimitUnit, OutcomeClass, RefusalReason, WaitReason
+from llmqueue.store.port import Beat
+from support.storebench import StoreBench, drain_queue
+
+LEASE_SECONDS = 10.0
+
+
+async def beat(bench: StoreBench, worker: str = "w:1", **leases: str) -> Any:
+    return await bench.store.beat(Beat(bench.queue, worker, 8, leases))
+
+
+async def after_lease(bench: StoreBench) -> None:
+    """Let a lease run out while somebody keeps the store's clock running."""
+    for _ in range(4):
+        await bench.advance(LEASE_SECONDS / 3)
+        await bench.store.snapshot(bench.queue, horizon_seconds=0)
+
+
+# ---------------------------------------------------------------- leases
+
+
+async def test_lost_reply_is_ready_again_without_a_crash(bench: StoreBench) -> None:
+    """Q1, Q15: the claim ran, its reply was lost; its live worker never lists it."""
+    job_id = (await bench.enqueue())[0]
+    grant = await bench.take()
+    for _ in range(4):
+        await bench.advance(LEASE_SECONDS / 3)
+        await beat(bench)
+    again = await bench.take(worker="w:2")
+    assert again.id == job_id
+    assert again.crashes == 0
+    assert await bench.send(grant) == [False]
+    assert (await bench.store.job(job_id)).attempts_used == 0
+
+
+async def test_dead_worker_unsent_job_runs_again(bench: StoreBench) -> None:
+    """P26, Q6, S9: kill -9 before the sent mark: ready again at the front, no attempt used."""
+    first, second = await bench.enqueue(2)
+    await bench.take()
+    await after_lease(bench)
+    again = await bench.take(worker="w:2")
+    assert (again.id, again.crashes) == (first, 1)
+    assert (await bench.store.job(first)).attempts_used == 0
+    assert (await bench.take(worker="w:2")).id == second
+
+
+async def test_dead_worker_sent_job_goes_to_review(bench: StoreBench) -> None:
+    """P26, P23: kill -9 after the sent mark of a dear call: a person decides."""
+    await bench.enqueue(1, worst_nano_usd=60_000_000)
+    grant = await bench.take()
+    await bench.send(grant)
+    await after_lease(bench)
+    job = await bench.store.job(grant.id)
+    assert job.state is JobState.REVIEW
+    assert job.attempts[-1]["class"] == "UNKNOWN"
+    assert job.attempts[-1]["estimated"] is True
+    ledger = await bench.redis.xrange(bench.key("ledger"))
+    assert [row[b"k"] for _, row in ledger] == [b"lost"]
+    assert json.loads(ledger[0][1][b"e"])["nano_usd"] == 60_000_000
+    assert [j.id for j in await bench.store.jobs(bench.queue, JobState.REVIEW)] == [grant.id]
+
+
+async def test_cheap_lost_call_is_repeated_once(bench: StoreBench) -> None:
+    """P23, Q49: below 5 cents it is sent once more, marked; then a person decides."""
+    await bench.enqueue(1, worst_nano_usd=1_000_000)
+    first = await bench.take()
+    await bench.send(first)
+    await after_lease(bench)
+    second = await bench.take(worker="w:2")
+    assert second.id == first.id
+    assert second.possible_duplicate
+    await bench.send(second)
+    await after_lease(bench)
+    assert await bench.state(first.id) == "review"
+    assert len((await bench.store.job(first.id)).attempts) == 2
+
+
+async def test_unpriced_lost_call_is_not_repeated(bench: StoreBench) -> None:
+    """P23: a call without a price is never repeated by itself."""
+    await bench.enqueue(1, worst_nano_usd=None)
+    await bench.run_one(OutcomeClass.UNKNOWN)
+    assert (await bench.states()) == {"review": 1}
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"), [("Retry", "ready"), ("Fail", "dead"), ("Review", "review")]
+)
+async def test_unknown_policies(bench: StoreBench, policy: Any, state: str) -> None:
+    """P23: what the queue's policy says of a dear call."""
+    retry = RetryPolicy(unknown_outcome=UnknownOutcomePolicy(policy))
+    await bench.configure(queue={"retry": retry})
+    await bench.enqueue(1, worst_nano_usd=10**9)
+    grant = await bench.take()
+    await bench.send(grant)
+    await after_lease(bench)
+    assert await bench.state(grant.id) == state
+
+
+async def test_late_answer_resolves_review(bench: StoreBench) -> None:
+    """A worker that was only slow: its renewal ends the review, its answer wins."""
+    await bench.enqueue(1, worst_nano_usd=10**9)
+    grant = await bench.take()
+    await bench.send(grant)
+    await after_lease(bench)
+    assert await bench.state(grant.id) == "review"
+    await beat(bench, **{grant.id: grant.fence})
+    assert await bench.state(grant.id) == "sent"
+    await after_lease(bench)
+    assert (await bench.settle(grant)).verdict == "settled"
+    assert await bench.state(grant.id) == "succeeded"
+    kinds = [row[b"k"] for _, row in await bench.redis.xrange(bench.key("ledger"))]
+    assert b"correction" in kinds
+
+
+async def test_late_success_beats_its_unsent_repeat(bench: StoreBench) -> None:
+    """While the repeat is not sent, the first answer counts, and the repeat is refused."""
+    await bench.enqueue(1)
+    first = await bench.take()
+    await bench.send(first)
+    await after_lease(bench)
+    repeat = await bench.take(worker="w:2")
+    assert (await bench.settle(first)).verdict == "settled"
+    assert await bench.state(first.id) == "succeeded"
+    assert await bench.send(repeat) == [False]
+    assert (await bench.settle(repeat)).verdict == "fenced"
+
+
+async def test_late_answer_after_the_repeat_was_sent_is_booked(bench: StoreBench) -> None:
+    """P23: both calls are in the ledger, one of them as an extra."""
+    await bench.enqueue(1)
+    first = await bench.take()
+    await bench.send(first)
+    await after_lease(bench)
+    repeat = await bench.take(worker="w:2")
+    await bench.send(repeat)
+    assert (await bench.settle(first)).verdict == "fenced"
+    assert (await bench.settle(repeat)).verdict == "settled"
+    kinds = [row[b"k"] for _, row in await bench.redis.xrange(bench.key("ledger"))]
+    assert kinds == [b"lost", b"extra", b"call"]
+
+
+async def test_long_job_starts_once(bench: StoreBench) -> None:
+    """Q5, Q11: a call longer than its lease is renewed, never handed out twice."""
+    await bench.enqueue()
+    grant = await bench.take()
+    await bench.send(grant)
+    for _ in range(20):
+        await bench.advance(3)
+        assert not (await beat(bench, **{grant.id: grant.fence})).lost
+        assert not (await bench.claim(worker="w:2")).grants
+    assert (await bench.settle(grant)).verdict == "settled"
+
+
+async def test_every_claim_reclaims(bench: StoreBench) -> None:
+    """Q8: no janitor: a claim alone brings back what a dead worker held."""
+    await bench.enqueue()
+    grant = await bench.take()
+    again: list[str] = []
+    for _ in range(4):
+        await bench.advance(LEASE_SECONDS / 3)
+        again += [g.id for g in (await bench.claim(worker="w:2")).grants]
+    assert again == [grant.id]
+
+
+async def test_an_outage_sends_nobody_to_review(bench: StoreBench) -> None:
+    """Q37: Redis was away longer than a lease: workers get one lease to renew first."""
+    await bench.enqueue(1, worst_nano_usd=10**9)
+    grant = await bench.take()
+    await bench.send(grant)
+    await bench.advance(60, outage=True)
+    await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert await bench.state(grant.id) == "sent"
+    await beat(bench, **{grant.id: grant.fence})
+    await after_lease(bench)
+    assert await bench.state(grant.id) == "review"
+
+
+async def test_poison_job_dies_and_neighbours_live(bench: StoreBench) -> None:
+    """Q10: a job whose process dies each time is dead after three starts, its neighbours run."""
+    poison, neighbour = await bench.enqueue(2)
+    for n in range(3):
+        reply = await bench.claim(2, worker=f"w{n}:1")
+        assert poison in [g.id for g in reply.grants]
+        for grant in reply.grants:
+            if grant.id != poison:
+                await bench.send(grant)
+                await bench.settle(grant)
+        await after_lease(bench)
+    job = await bench.store.job(poison)
+    assert job.state is JobState.DEAD
+    assert job.error
+    assert "died 3 times" in job.error["reason"]
+    assert await bench.state(neighbour) == "succeeded"
+
+
+async def test_one_suspect_per_process(bench: StoreBench) -> None:
+    """A process never holds two jobs that crashed before, but others go past them."""
+    await bench.enqueue(3)
+    await bench.warm()
+    assert len((await bench.claim(2)).grants) == 2
+    await after_lease(bench)
+    reply = await bench.claim(3, worker="w:2")
+    assert [g.crashes for g in reply.grants] == [1, 0], reply
+    assert not (await bench.claim(1, worker="w:2", clean=False)).grants
+    assert [g.crashes for g in (await bench.claim(1, worker="w:3")).grants] == [1]
+
+
+async def test_terminal_states_never_change(bench: StoreBench) -> None:
+    """Q16: reclaim, cancel and repeated settles leave an ended job alone."""
+    await bench.enqueue()
+    grant = await bench.run_one()
+    await after_lease(bench)
+    assert await bench.store.cancel(grant.id) is JobState.SUCCEEDED
+    assert (await bench.settle(grant, OutcomeClass.PERMANENT)).verdict == "repeated"
+    assert await bench.state(grant.id) == "succeeded"
+
+
+async def test_settle_is_idempotent(bench: StoreBench) -> None:
+    """Q2, Q40: a settle that is repeated changes nothing and books nothing."""
+    await bench.enqueue()
+    grant = await bench.take()
+    await bench.send(grant)
+    answers = [await bench.settle(grant) for _ in range(3)]
+    assert [a.verdict for a in answers] == ["settled", "repeated", "repeated"]
+    assert len(await bench.redis.xrange(bench.key("ledger"))) == 1
+    assert (await bench.states()) == {"succeeded": 1}
+
+
+# ---------------------------------------------------------------- sent
+
+
+async def test_sent_answers_a_repeat_alike(bench: StoreBench) -> None:
+    await bench.enqueue()
+    grant = await bench.take()
+    assert await bench.send(grant) == [True]
+    assert await bench.send(grant) == [True]
+
+
+async def test_sent_is_refused_under_a_drain_mark(bench: StoreBench) -> None:
+    """Q3, S3: claimed, then marked: the call is not sent, the job is free at no cost."""
+    await bench.configure(budget={"limits": (Limit(LimitUnit.REQUESTS, 1000),)})
+    await bench.enqueue()
+    await beat(bench)
+    grant = await bench.take()
+    assert await bench.store.mark_drain(bench.queue, ["w:1"], seconds=30) == {"w:1": 1}
+    reply = await bench.store.mark_sent(bench.queue, [(grant.id, grant.fence)], credential="")
+    assert reply[0].reason is RefusalReason.DRAINING
+    snapshot = await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert snapshot.win_levels == {"requests/60": 0}
+    assert (await bench.claim()).reason is WaitReason.DRAINING
+    assert (await bench.take(worker="w:2")).id == grant.id
+
+
+async def test_drain_marks_lapse(bench: StoreBench) -> None:
+    """An operator that dies lets its marks lapse; lifting one works at once."""
+    await bench.enqueue(2)
+    await beat(bench)
+    await bench.store.mark_drain(bench.queue, ["w:1"], seconds=30)
+    assert (await beat(bench)).draining
+    await bench.store.unmark_drain(bench.queue, ["w:1"])
+    assert (await bench.claim()).grants
+    await bench.store.mark_drain(bench.queue, ["w:1"], seconds=4)
+    await bench.advance(4.1)
+    assert not (await beat(bench)).draining
+    assert (await bench.claim()).grants
+
+
+# ---------------------------------------------------------------- cancel, deadline
+
+
+async def test_cancel_in_every_state(bench: StoreBench) -> None:
+    """Q48, Q29: unsent at once; sent: the worker learns it; the slot is free again."""
+    await bench.configure(budget={"max_in_flight": 2})
+    ready, delayed = (await bench.enqueue())[0], (await bench.enqueue(delay_seconds=60))[0]
+    assert await bench.store.cancel(ready) is JobState.CANCELLED
+    assert await bench.store.cancel(delayed) is JobState.CANCELLED
+    leased = (await bench.enqueue())[0]
+    grant = await bench.take()
+    assert await bench.store.cancel(leased) is JobState.CANCELLED
+    assert await bench.send(grant) == [False]
+    sent = (await bench.enqueue())[0]
+    grant = await bench.take()
+    await bench.send(grant)
+    assert await bench.store.cancel(sent) is JobState.SENT
+    assert (await beat(bench, **{sent: grant.fence})).cancelled == {sent}
+    await bench.settle(grant, OutcomeClass.CANCELLED)
+    assert (await bench.states()) == {"cancelled": 4}
+    assert (await bench.store.job(sent)).cost_nano_usd == 1000
+
+
+async def test_an_answer_that_is_in_beats_cancel(bench: StoreBench) -> None:
+    await bench.enqueue()
+    grant = await bench.take()
+    await bench.send(grant)
+    await bench.store.cancel(grant.id)
+    await bench.settle(grant)
+    assert await bench.state(grant.id) == "succeeded"
+
+
+async def test_cancelled_and_lost_is_never_in_review(bench: StoreBench) -> None:
+    await bench.enqueue(1, worst_nano_usd=10**9)
+    grant = await bench.take()
+    await bench.send(grant)
+    await bench.store.cancel(grant.id)
+    await after_lease(bench)
+    assert await bench.state(grant.id) == "cancelled"
+
+
+async def test_cancelled_jobs_at_the_head(bench: StoreBench) -> None:
+    """A thousand cancelled jobs before a live one: claims work through them in bounded steps."""
+    ids = await bench.enqueue(1000)
+    for job_id in ids:
+        await bench.store.cancel(job_id)
+    live = (await bench.enqueue())[0]
+    for _ in range(20):
+        reply = await bench.claim()
+        if reply.grants:
+            break
+        assert reply.reason is WaitReason.AGAIN
+        assert reply.wait_seconds == 0
+    assert reply.grants[0].id == live
+
+
+async def test_deadline_expires_waiting_jobs(bench: StoreBench) -> None:
+    """P13: a block of hours: the deadline ends the job and says why."""
+    await bench.enqueue(2, deadline_seconds=30)
+    first = await bench.run_one(OutcomeClass.RATE, retry_after_seconds=7200)
+    for _ in range(11):
+        await bench.advance(3)
+        await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    job = await bench.store.job(first.id)
+    assert job.state is JobState.EXPIRED
+    assert job.error
+    assert job.error["reason"] == "deadline passed"
+    assert (await bench.states()) == {"expired": 2}
+
+
+async def test_deadline_stands_still_while_paused(bench: StoreBench) -> None:
+    """A credential pause is not the job's fault: its deadline waits."""
+    await bench.enqueue(2, deadline_seconds=30)
+    await bench.run_one(OutcomeClass.QUOTA, credential="k")
+    for _ in range(20):
+        await bench.advance(4)
+        await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert (await bench.states()) == {"ready": 2}
+
+
+async def test_deadline_during_a_call_ends_its_retry_only(bench: StoreBench) -> None:
+    await bench.enqueue(2, deadline_seconds=5)
+    good, bad = await bench.take(), None
+    await bench.advance(0.1)
+    bad = await bench.take()
+    await bench.send(good, bad)
+    await bench.advance(4)
+    await beat(bench, **{good.id: good.fence, bad.id: bad.fence})
+    await bench.advance(2)
+    await beat(bench, **{good.id: good.fence, bad.id: bad.fence})
+    await bench.settle(good)
+    await bench.settle(bad, OutcomeClass.TRANSIENT)
+    assert (await bench.states()) == {"succeeded": 1, "expired": 1}
+
+
+# ---------------------------------------------------------------- idempotency, bounds, retention
+
+
+async def test_idempotency_key(bench: StoreBench) -> None:
+    """P27, Q34: the same key is the same job, in every state; other bytes are an error."""
+    first = await bench.enqueue_one(key="order-1")
+    assert not first.duplicate
+    for expected in ("ready", "leased", "sent", "succeeded"):
+        if expected == "leased":
+            grant = await bench.take()
+        elif expected == "sent":
+            await bench.send(grant)
+        elif expected == "succeeded":
+            await bench.settle(grant)
+        again = await bench.enqueue_one(key="order-1")
+        assert (again.id, again.duplicate, str(again.state)) == (first.id, True, expected)
+    with pytest.raises(IdempotencyConflict, match="other bytes"):
+        await bench.enqueue_one(key="order-1", payload=b'{"x":2}')
+    other = await bench.enqueue_one(key="order-1", tenant="t")
+    assert other.id != first.id
+
+
+async def test_idempotency_outlives_the_job(bench: StoreBench) -> None:
+    """Q34: after retention the key still answers, for the rest of idempotencySeconds."""
+    await bench.configure(
+        queue={"retention": Retention(succeeded_seconds=5), "idempotency_seconds": 3600}
+    )
+    first = await bench.enqueue_one(key="k")
+    await bench.run_one()
+    await bench.advance(6)
+    await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    with pytest.raises(UnknownJob):
+        await bench.store.job(first.id)
+    again = await bench.enqueue_one(key="k")
+    assert (again.id, again.duplicate, str(again.state)) == (first.id, True, "succeeded")
+
+
+async def test_idempotency_outlives_a_cancelled_job_still_listed(bench: StoreBench) -> None:
+    """Q34: a cancelled job's list entry is met after its retention; the key answers all the same."""
+    await bench.configure(
+        queue={"retention": Retention(failed_seconds=5), "idempotency_seconds": 3600}
+    )
+    first = await bench.enqueue_one(key="k")
+    await bench.store.cancel(first.id)
+    await bench.advance(6)
+    await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert not (await bench.claim()).grants
+    again = await bench.enqueue_one(key="k")
+    assert (again.duplicate, str(again.state)) == (True, "cancelled")
+
+
+async def test_enqueue_is_all_or_none(bench: StoreBench) -> None:
+    await bench.configure(queue={"max_jobs": 3})
+    with pytest.raises(QueueFull, match="0 of 3 jobs"):
+        await bench.enqueue(4)
+    assert await bench.states() == {}
+
+
+async def test_queue_full_says_when(bench: StoreBench) -> None:
+    """P13, Q46: bounded by count and bytes; what ends makes room."""
+    await bench.configure(queue={"max_jobs": 2})
+    await bench.enqueue(2)
+    await bench.store.write_plan(bench.queue, {"eta_seconds": 90})
+    with pytest.raises(QueueFull, match="2 of 2 jobs") as full:
+        await bench.enqueue()
+    assert full.value.estimated_wait_seconds == 90
+    await bench.run_one()
+    await bench.enqueue()
+    await bench.configure(queue={"max_jobs": 100, "max_bytes": 1000})
+    with pytest.raises(QueueFull, match="bytes"):
+        await bench.enqueue(payload=b"x" * 1000)
+
+
+async def test_unknown_queue(bench: StoreBench) -> None:
+    with pytest.raises(UnknownQueue, match="default/nobody"):
+        await bench.store.enqueue([replace(bench.new(), queue="default/nobody")])
+
+
+async def test_removed_queue_refuses_and_adopts(bench: StoreBench) -> None:
+    """Jobs of a removed queue are kept; the same name adopts them."""
+    job_id = (await bench.enqueue())[0]
+    await bench.store.remove_queue(bench.queue)
+    with pytest.raises(UnknownQueue):
+        await bench.enqueue()
+    assert (await bench.claim()).reason is WaitReason.UNCONFIGURED
+    await bench.configure()
+    assert (await bench.take()).id == job_id
+
+
+async def test_memory_returns_to_base(bench: StoreBench) -> None:
+    """Q43: after retention nothing of a job is left."""
+    await bench.configure(
+        budget={"outcome_memory_seconds": 1},
+        queue={"retention": Retention(succeeded_seconds=2, failed_seconds=2)},
+    )
+    await bench.enqueue()
+    await bench.run_one()
+    base = None
+    for _ in range(2):
+        await bench.enqueue(300)
+        await drain_queue(bench)
+        await bench.advance(3)
+        for _ in range(6):
+            await bench.store.snapshot(bench.queue, horizon_seconds=0)
+        await asyncio.sleep(1.1)
+        await bench.redis.xtrim(bench.key("ledger"), maxlen=0)
+        names = sorted([k async for k in bench.redis.scan_iter(count=1000)])
+        assert base is None or names == base
+        base = names
+    assert not [name for name in base or [] if b":j:" in name or b":a:" in name]
+
+
+async def test_count_limits_apply_after_an_hour(bench: StoreBench) -> None:
+    await bench.configure(queue={"retention": Retention(max_succeeded=2)})
+    await bench.enqueue(5)
+    await drain_queue(bench)
+    await bench.advance(3500)
+    await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert (await bench.states()) == {"succeeded": 5}
+    await bench.advance(200)
+    await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert (await bench.states()) == {"succeeded": 2}
+
+
+# ---------------------------------------------------------------- order
+
+
+async def test_priority_bands(bench: StoreBench) -> None:
+    """Q31: 10 is most urgent, 5 the default in the middle, FIFO inside a band."""
+    order: dict[str, int] = {}
+    for priority in (1, 5, 10, 7, 3, 9, 8, 4):
+        order[(await bench.enqueue(priority=priority))[0]] = priority
+    default = (await bench.enqueue())[0]
+    done = await drain_queue(bench)
+    assert [order.get(i, 5) for i in done] == [10, 9, 7, 8, 5, 4, 5, 1, 3]
+    assert done.index(default) == 6
+
+
+async def test_lowest_band_is_served(bench: StoreBench) -> None:
+    """Q33: under steady urgent load each lower band gets its share of every 20th grant."""
+    low = set(await bench.enqueue(2, priority=1)) | set(await bench.enqueue(2, priority=5))
+    await bench.enqueue(150, priority=10)
+    done = await drain_queue(bench, slots=1)
+    assert max(done.index(i) for i in low) <= 90
+
+
+async def test_returned_job_is_first_of_its_band(bench: StoreBench) -> None:
+    """Q32: an urgent job that was reclaimed comes before newer urgent ones, in its first order."""
+    urgent = await bench.enqueue(2, priority=10)
+    await bench.warm()
+    reply = await bench.claim(2)
+    assert [g.id for g in reply.grants] == urgent
+    newer = await bench.enqueue(1, priority=10, tenant="other")
+    await after_lease(bench)
+    done = [(await bench.take(worker=f"w{n}:1")).id for n in range(3)]
+    assert done == [*urgent, *newer]
+
+
+async def test_tenants_take_turns(bench: StoreBench) -> None:
+    """P33: B's ten jobs wait at most two rounds behind A's thousand."""
+    await bench.enqueue(1000, tenant="a")
+    mine = set(await bench.enqueue(10, tenant="b"))
+    done: list[str] = []
+    while len(done) < 30:
+        await bench.advance(0.1)
+        grant = await bench.take()
+        done.append(grant.id)
+        await bench.send(grant)
+        await bench.settle(grant)
+    assert mine <= set(done[:22])
+
+
+async def test_claims_only_free_slots(bench: StoreBench) -> None:
+    """Q13: nothing is prefetched."""
+    await bench.enqueue(20)
+    await bench.warm()
+    assert len((await bench.claim(3)).grants) == 3
+    assert (await bench.states()) == {"ready": 17, "leased": 3}
+
+
+# ---------------------------------------------------------------- bytes
+
+
+PAYLOADS = {
+    "json": b'{"x":[9223372036854775807,[],{}]}',
+    "nul": b"\x00\x01\x00",
+    "emoji": "🦆".encode(),
+    "random": bytes(range(256)) * 4,
+    "empty": b"",
+    "large": b"p" * 250_000,
+}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
+async def test_bytes_are_never_touched(bench: StoreBench, payload: bytes) -> None:
+    """Q45: payload and result come back byte for byte."""
+    await bench.enqueue(payload=payload)
+    grant = await bench.take()
+    assert grant.payload == payload
+    await bench.send(grant)
+    result = payload * 4
+    await bench.settle(grant, usage=Usage(1, 1), result=result)
+    job = await bench.store.job(grant.id)
+    assert job.result == result
+
+
+async def test_large_result_is_renamed_once(bench: StoreBench) -> None:
+    """A result above 64 KiB is written apart and survives a repeated settle."""
+    await bench.enqueue()
+    grant = await bench.take()
+    await bench.send(grant)
+    result = b"r" * 1_000_000
+    for _ in range(2):
+        await bench.settle(grant, usage=Usage(1, 1), result=result)
+    assert (await bench.store.job(grant.id)).result == result
+    assert await bench.redis.ttl(bench.key("d", grant.id)) == -1
+
+
+# ---------------------------------------------------------------- retries
+
+
+async def test_schedule_by_class(bench: StoreBench) -> None:
+    """Each class has its own delays; exhausted ones end dead."""
+    retry = RetryPolicy(overload=Schedule((15, 60)), transient=Schedule((3,)), jitter_percent=0)
+    await bench.configure(queue={"retry": retry})
+    job_id = (await bench.enqueue())[0]
+    for kind, delay in (
+        (OutcomeClass.OVERLOAD, 15),
+        (OutcomeClass.TRANSIENT, 3),
+        (OutcomeClass.OVERLOAD, 60),
+    ):
+        await bench.run_one(kind)
+        assert await bench.state(job_id) == "delayed"
+        await bench.advance(delay - 0.5)
+        assert not (await bench.claim()).grants
+        await bench.advance(0.6)
+    await bench.run_one(OutcomeClass.TRANSIENT)
+    job = await bench.store.job(job_id)
+    assert job.state is JobState.DEAD
+    assert job.error
+    assert "no attempts left" in job.error["reason"]
+    assert (job.attempts_used, len(job.attempts)) == (4, 4)
+
+
+async def test_max_attempts_of_the_job(bench: StoreBench) -> None:
+    await bench.enqueue(max_attempts=1)
+    grant = await bench.run_one(OutcomeClass.TRANSIENT)
+    assert await bench.state(grant.id) == "dead"
+
+
+async def test_own_backoff_of_the_job(bench: StoreBench) -> None:
+    await bench.enqueue(backoff_seconds=(1.0, 1.0, 1.0, 1.0))
+    for _ in range(4):
+        await bench.run_one(OutcomeClass.TRANSIENT)
+        await bench.advance(1.1)
+    grant = await bench.run_one(OutcomeClass.TRANSIENT)
+    assert await bench.state(grant.id) == "dead"
+
+
+async def test_retry_after_on_transient_is_kept(bench: StoreBench) -> None:
+    """P9: never earlier than the provider asked."""
+    await bench.enqueue()
+    await bench.run_one(OutcomeClass.TRANSIENT, retry_after_seconds=40)
+    await bench.advance(39)
+    assert not (await bench.claim()).grants
+    await bench.advance(1.5)
+    assert (await bench.claim()).grants
+
+
+@pytest.mark.parametrize("kind", [OutcomeClass.PERMANENT, OutcomeClass.FORBIDDEN])
+async def test_failures_without_retry(bench: StoreBench, kind: OutcomeClass) -> None:
+    await bench.enqueue()
+    grant = await bench.run_one(kind, status=400, message="bad field")
+    job = await bench.store.job(grant.id)
+    assert job.state is JobState.DEAD
+    assert job.error
+    assert (job.error["class"], job.error["message"]) == (str(kind), "bad field")
