@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from llmqueue.errors import LlmqueueError, StoreError
-from llmqueue.states import JobState
+from llmqueue.states import JobState, LimitUnit
 from llmqueue.store.port import BudgetSnapshot, PlannerStore
 from llmqueue_cli.local.deployment import LocalGroup, LocalQueue
 from llmqueue_cli.local.journal import Journal
@@ -153,6 +153,7 @@ class Controller:
             weight=item.config.weight,
             pods=pool.pods(),
             replicas=pool.replicas,
+            expected_charge={LimitUnit.REQUESTS: 1.0},
         )
 
     async def _apply(self, queue_plan: QueuePlan) -> None:

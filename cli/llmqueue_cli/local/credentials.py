@@ -45,12 +45,12 @@ class Credentials:
     """Finds the key of a queue: by its secret's name first, then by its provider's usual name."""
 
     def __init__(self, file: Path | None, environment: Mapping[str, str] = os.environ) -> None:
-        self._file = file
+        self.file = file
         self._environment = environment
 
     def key(self, queue: str, provider: ProviderType, secret: str | None) -> str | None:
         """The key, or None where the provider needs none. Raises UsageError where it is missing."""
-        from_file = read_file(self._file) if self._file else {}
+        from_file = read_file(self.file) if self.file else {}
         usual = USUAL_VARIABLE.get(provider)
         for name in (secret, secret and variable_of(secret), usual):
             if name and (found := from_file.get(name)):

