@@ -62,25 +62,15 @@ def plan_queue(
 ) -> tuple[QueuePlan, QueueMemory]:
     """Plan one queue of a store that answers; `memory` has this tick's counters."""
     queue, crew, store = situation.queue, situation.crew, situation.store
-    wish = wish_for(
-        queue,
-        memory.target,
-        work=situation.work,
-        history=situation.history,
-        supply=situation.supply,
-        crew=crew,
-    )
+    wish = _wish(situation, memory.target)
     memory = replace(memory, blocked_long=long_block(store, queue.scaling, memory))
-    troubles = restraints(
-        queue, store, crew, blocked_long=memory.blocked_long, work=situation.work.total
-    )
+    troubles = restraints(queue, store, crew, blocked_long=memory.blocked_long)
     decision = _decide(situation, wish, troubles, memory, now)
     target = decision.step.target
     going = _staff(queue, crew, target)
     reason, message = decision.step.reason, decision.message
-    if queue.rolling and going.draining and not queue.scaling.paused:
-        reason = Reason.ROLLOUT_IN_PROGRESS
-        message = _SENTENCES[reason]
+    if queue.rolling and going.draining:
+        reason, message = Reason.ROLLOUT_IN_PROGRESS, _SENTENCES[Reason.ROLLOUT_IN_PROGRESS]
     plan = QueuePlan(
         queue=queue.queue,
         wish=wish.workers,
@@ -144,27 +134,41 @@ def _decide(
         idle_since=idle_since(memory, keep, now, probe=bool(shrink and shrink.at_most)),
     )
     if scaling.paused:
-        frozen = Step(situation.queue.replicas, Reason.SCALING_PAUSED)
-        return Decision(frozen, BoundBy.HELD, _SENTENCES[frozen.reason], memory)
+        return _settled(situation.queue.replicas, Reason.SCALING_PAUSED, BoundBy.HELD, memory)
     if scaling.replicas_override is not None:
         given = clamp(scaling.replicas_override, 0, scaling.max_replicas)
-        taken = Step(given, Reason.REPLICAS_OVERRIDE)
-        bound_by, message = BoundBy.OVERRIDE, _SENTENCES[taken.reason]
+        decision = _settled(given, Reason.REPLICAS_OVERRIDE, BoundBy.OVERRIDE, memory)
     else:
         taken = step(memory, wanted, scaling, now)
         # A person who lowers max means now; the drain loses nothing.
         taken = replace(taken, target=min(taken.target, scaling.max_replicas))
-        held = shrink or (troubles[0] if troubles and wish.workers > taken.target else None)
+        held = shrink or next(iter(troubles), None)
         if held is not None and wish.workers > wanted:
             waits = held.next_change_seconds or taken.next_change_seconds
             taken = Step(taken.target, held.reason, waits)
-            bound_by, message = BoundBy.HELD, held.message
+            decision = Decision(taken, BoundBy.HELD, held.message, memory)
         else:
             taken = _suspended(situation, taken)
-            bound_by, message = wish.bound_by, _SENTENCES[taken.reason]
-    if taken.target > memory.target:
-        memory = replace(memory, last_up=now)
-    return Decision(taken, bound_by, message, memory)
+            decision = Decision(taken, wish.bound_by, _SENTENCES[taken.reason], memory)
+    if decision.step.target > memory.target:
+        return replace(decision, memory=replace(memory, last_up=now))
+    return decision
+
+
+def _settled(target: int, reason: Reason, bound_by: BoundBy, memory: QueueMemory) -> Decision:
+    """A number that a person gave."""
+    return Decision(Step(target, reason), bound_by, _SENTENCES[reason], memory)
+
+
+def _wish(situation: Situation, target: int) -> Wish:
+    return wish_for(
+        situation.queue,
+        target,
+        work=situation.work,
+        history=situation.history,
+        supply=situation.supply,
+        crew=situation.crew,
+    )
 
 
 def _restrained(

@@ -103,11 +103,11 @@ def pauses_of(queue: QueueInput, store: BudgetSnapshot) -> list[PauseView]:
 
 
 def restraints(
-    queue: QueueInput, store: BudgetSnapshot, crew: Workforce, *, blocked_long: bool, work: int
+    queue: QueueInput, store: BudgetSnapshot, crew: Workforce, *, blocked_long: bool
 ) -> list[Restraint]:
-    """All troubles of one queue, the gravest first. `work` = jobs that want to run."""
+    """All troubles of one queue, the gravest first."""
     found = [
-        _paused(queue.scaling, pauses_of(queue, store), work),
+        _paused(queue.scaling, pauses_of(queue, store)),
         _blocked(queue.scaling, store, blocked_long),
         _breaker(store),
         _unknown(store),
@@ -117,9 +117,8 @@ def restraints(
     return [restraint for restraint in found if restraint is not None]
 
 
-def _paused(scaling: ScalingSpec, pauses: Sequence[PauseView], work: int) -> Restraint | None:
-    """To the minimum; one worker in time for the probe, also from 0, while there is a job to
-    probe with."""
+def _paused(scaling: ScalingSpec, pauses: Sequence[PauseView]) -> Restraint | None:
+    """To the minimum; one worker in time for the probe, also from 0."""
     if not pauses:
         return None
     pause = min(pauses, key=lambda p: (not p.probing, p.next_probe_seconds))
@@ -129,7 +128,7 @@ def _paused(scaling: ScalingSpec, pauses: Sequence[PauseView], work: int) -> Res
         ConditionType.CREDENTIAL_USABLE,
         _PAUSE_REASONS[pause.kind],
         pause.message or f"the provider refuses this credential ({pause.kind})",
-        at_most=1 if due and work > 0 else 0,
+        at_most=1 if due else 0,
         next_change_seconds=None if due else wait,
     )
 

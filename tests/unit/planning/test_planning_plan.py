@@ -194,10 +194,11 @@ def test_override(override, low, high, target):
 def test_an_override_that_ends_leads_back_by_the_window():
     pods, workers = crew(idle=9)
     snapshot = group(queue_input(spec(replicas_override=9), pods), store([seen()], workers))
-    _, memory = settle(snapshot, remembering(0), start=0.0, seconds=100)
+    _, memory = settle(snapshot, remembering(0), start=100.0, seconds=10)
     free = group(queue_input(spec(), pods), store([seen()], workers))
-    made, _ = plan_one(free, memory, 101.0)
-    assert made.target == 1
+    held, memory = settle(free, memory, start=111.0, seconds=48)
+    assert (held.target, held.reason, held.next_change_seconds) == (9, "StabilizationWindow", 1.0)
+    assert plan_one(free, memory, 160.0)[0].target == 1
 
 
 def test_a_lower_max_counts_at_once():
@@ -269,6 +270,12 @@ def test_a_restart_in_the_middle_of_a_drain_goes_on_with_it():
 def test_eta(state, target, eta):
     made, _ = plan_one(group(queue_input(), store([state])))
     assert (made.target, made.eta_seconds) == (target, eta)
+
+
+def test_a_lowered_rate_makes_the_eta_later():
+    state = store([seen(ready=600)], rate_factor=0.5)
+    made, _ = plan_one(group(queue_input(), state))
+    assert made.eta_seconds == pytest.approx(1220)
 
 
 def test_no_eta_without_a_worker():

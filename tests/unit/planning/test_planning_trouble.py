@@ -93,6 +93,19 @@ def test_on_outage_rises_only_at_its_beginning():
     assert plan_one(down(scaling, replicas=0), memory)[0].target == 0
 
 
+def test_a_second_outage_raises_again_and_a_raise_lasts_a_window():
+    """S16: once in each outage; what was raised goes down by the window only."""
+    scaling = spec(on_outage="AtLeast", on_outage_replicas=3, stabilization_seconds=60.0)
+    pods, workers = crew(idle=3)
+    back = group(queue_input(scaling, pods), store([seen()], workers))
+    memory = plan_one(down(scaling, replicas=0), remembering(0), 0.0)[1]
+    held, memory = plan_one(back, memory, 59.0)
+    lowered, memory = plan_one(back, memory, 60.0)
+    assert (held.target, lowered.target) == (3, 1)
+    again, _ = plan_one(down(scaling, replicas=1), memory, 61.0)
+    assert again.target == 3
+
+
 def test_after_an_outage_late_heartbeats_prove_nothing():
     """S13: workers are neither missed nor removed before they can have sent a heartbeat."""
     pods = [pod(f"w{i}") for i in range(5)]
@@ -155,6 +168,7 @@ def test_a_seeded_epoch_tells_a_reset_over_a_restart():
         pytest.param(
             {"rate_factor": 0.5, "answers": 100, "answers_rate": 60}, "RateLimited", id="S42 storm"
         ),
+        pytest.param({"answers": 10, "answers_rate": 6}, "RateLimited", id="most answers are 429"),
         pytest.param({"breaker": "open", "breaker_seconds": 90.0}, "BreakerOpen", id="open"),
         pytest.param({"breaker": "half-open"}, "BreakerOpen", id="half-open"),
         pytest.param({"answers": 10, "answers_unknown": 3}, "UnknownOutcomes", id="unknown"),
