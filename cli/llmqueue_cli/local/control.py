@@ -11,7 +11,7 @@ from llmqueue.states import JobState, LimitUnit
 from llmqueue.store.port import BudgetSnapshot, PlannerStore
 from llmqueue_cli.local.deployment import LocalGroup, LocalQueue
 from llmqueue_cli.local.journal import Journal
-from llmqueue_cli.local.processes import WorkerPool
+from llmqueue_cli.local.processes import WorkerEnd, WorkerPool
 from llmqueue_operator.planning import (
     GroupSnapshot,
     Memory,
@@ -41,7 +41,7 @@ class Controller:
         group: LocalGroup,
         journal: Journal,
         *,
-        on_exit: Callable[[], None],
+        on_exit: Callable[[WorkerEnd], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -92,9 +92,10 @@ class Controller:
         """Never raises for what the store does: an outage holds the workers."""
         snapshot, error = await self._look()
         self.snapshot = snapshot
-        seen = {uid_of(worker.worker) for worker in snapshot.workers} if snapshot else set[str]()
-        for pool in self.pools.values():
-            pool.observe(seen)
+        if snapshot is not None:
+            heartbeats = {uid_of(worker.worker): worker.in_flight for worker in snapshot.workers}
+            for pool in self.pools.values():
+                pool.observe(heartbeats)
         made = plan(self._gather(snapshot, error), self._memory, self._clock())
         self._memory = made.memory
         if made.reconfigure:

@@ -35,6 +35,18 @@ class WorkerKind:
     grace_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerEnd:
+    """How a worker process ended. `drained`: it was asked to and did so in order; `in_flight`:
+    calls that its last heartbeat showed."""
+
+    queue: str
+    pid: int
+    seconds: float
+    drained: bool
+    in_flight: int
+
+
 @dataclass(slots=True)
 class _Worker:
     uid: str
@@ -42,6 +54,7 @@ class _Worker:
     process: Process
     started: float
     seen: bool = False
+    in_flight: int = 0
     kill_at: float | None = None
     """Set with SIGTERM: when patience ends."""
 
@@ -60,7 +73,7 @@ class WorkerPool:
         kind: WorkerKind,
         journal: Journal,
         *,
-        on_exit: Callable[[], None],
+        on_exit: Callable[[WorkerEnd], None],
         clock: Callable[[], float] = time.monotonic,
         command: Collection[str] = (sys.executable, "-m", "llmqueue_worker"),
     ) -> None:
@@ -79,11 +92,12 @@ class WorkerPool:
 
     # ------------------------------------------------------------ what is there
 
-    def observe(self, seen_uids: Collection[str]) -> None:
-        """Join processes to the heartbeats of this tick."""
+    def observe(self, heartbeats: Mapping[str, int]) -> None:
+        """Join processes to the heartbeats of this tick: uid → calls in flight."""
         for worker in self._workers.values():
-            if worker.uid not in seen_uids:
+            if worker.uid not in heartbeats:
                 continue
+            worker.in_flight = heartbeats[worker.uid]
             age = self._clock() - worker.started
             if not worker.seen:
                 worker.seen = True
@@ -188,7 +202,10 @@ class WorkerPool:
                 pid=worker.process.pid,
                 exit_code=code,
             )
-        self._on_exit()
+        drained = worker.kill_at is not None and code == 0
+        self._on_exit(
+            WorkerEnd(worker.kind.queue, worker.process.pid, lived, drained, worker.in_flight)
+        )
 
     def _terminate(self, worker: _Worker) -> None:
         if worker.kill_at is None:

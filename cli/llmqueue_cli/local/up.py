@@ -21,7 +21,7 @@ from llmqueue_cli.local.credentials import Credentials
 from llmqueue_cli.local.deployment import LocalGroup
 from llmqueue_cli.local.embedded import EmbeddedValkey, FolderLock
 from llmqueue_cli.local.journal import Journal
-from llmqueue_cli.local.processes import WorkerPool
+from llmqueue_cli.local.processes import WorkerEnd, WorkerPool
 from llmqueue_cli.local.resources import Sources
 
 TICK_SECONDS = 1.0
@@ -58,11 +58,13 @@ class Up:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     reload: asyncio.Event = field(default_factory=asyncio.Event)
     controllers: dict[str, Controller] = field(default_factory=dict[str, Controller])
+    on_worker_end: Callable[[WorkerEnd], None] = lambda end: None
     started: float = field(default_factory=time.monotonic)
     _idle_since: float | None = None
     _leaving: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
-    def wake_up(self) -> None:
+    def worker_ended(self, end: WorkerEnd) -> None:
+        self.on_worker_end(end)
         self.wake.set()
 
     # ------------------------------------------------------------ resources
@@ -78,7 +80,7 @@ class Up:
             controller = self.controllers.get(name)
             if controller is None:
                 self.controllers[name] = Controller(
-                    self.store, group, self.journal, on_exit=self.wake_up
+                    self.store, group, self.journal, on_exit=self.worker_ended
                 )
             else:
                 gone |= controller.adopt(group)

@@ -67,7 +67,7 @@ async def test_it_is_durable_private_and_never_evicts(server: EmbeddedValkey) ->
     await store.close()
     assert say(server, "CONFIG GET appendfsync").split()[-1] == "everysec"
     assert say(server, "CONFIG GET port").split()[-1] == "0"
-    assert os.stat(server.socket).st_mode & 0o077 == 0  # noqa: ASYNC240
+    assert os.stat(server.socket).st_mode & 0o077 == 0
 
 
 async def test_data_survives_an_orderly_end(folder: DataDir) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llmqueue_cli.local.journal import Journal
-from llmqueue_cli.local.processes import WorkerKind, WorkerPool
+from llmqueue_cli.local.processes import WorkerEnd, WorkerKind, WorkerPool
 from llmqueue_operator.planning import PodPhase
 
 DRAINS = """
@@ -43,7 +43,7 @@ class Bench:
         self.folder = folder
         self.now = 1000.0
         self.said: list[str] = []
-        self.exits = 0
+        self.ends: list[WorkerEnd] = []
         self.pools: list[WorkerPool] = []
 
     def kind(self, *, grace_seconds: float = 60.0, **environment: str) -> WorkerKind:
@@ -53,15 +53,12 @@ class Bench:
         pool = WorkerPool(
             self.kind(grace_seconds=grace_seconds),
             Journal(as_json=False, write=self.said.append),
-            on_exit=self._exited,
+            on_exit=self.ends.append,
             clock=lambda: self.now,
             command=(sys.executable, "-c", textwrap.dedent(program)),
         )
         self.pools.append(pool)
         return pool
-
-    def _exited(self) -> None:
-        self.exits += 1
 
     def started(self) -> set[str]:
         return {path.name for path in self.folder.iterdir()}
@@ -112,7 +109,7 @@ async def test_pending_until_the_first_heartbeat(bench: Bench) -> None:
     (pod,) = pool.pods()
     assert (pod.phase, pod.ready) == (PodPhase.PENDING, False)
     bench.now += 1.5
-    pool.observe({pod.uid})
+    pool.observe({pod.uid: 3, "somebody else": 1})
     (pod,) = pool.pods()
     assert (pod.phase, pod.ready, pod.age_seconds) == (PodPhase.RUNNING, True, 1.5)
     assert pool.start_seconds == 1.5
@@ -127,7 +124,7 @@ async def test_a_victim_drains_and_is_no_replica_meanwhile(bench: Bench) -> None
     assert {pod.uid: pod.phase for pod in pool.pods()}[victim] is PodPhase.TERMINATING
     assert (pool.replicas, pool.alive) == (1, 2)
     await bench.until(lambda: pool.alive == 1)
-    assert bench.exits == 1
+    assert [end.drained for end in bench.ends] == [True]
     assert bench.said == [], "an end that was asked for is no event"
 
 
@@ -152,8 +149,11 @@ async def test_a_steady_worker_that_was_killed_is_replaced_at_once(bench: Bench)
     await pool.apply(replicas=1, remove=())
     await bench.until(lambda: len(bench.started()) == 1)
     bench.now += 11
+    pool.observe({pool.pods()[0].uid: 2})
     os.kill(int(pool.pods()[0].name), signal.SIGKILL)
     await bench.until(lambda: pool.alive == 0)
+    (end,) = bench.ends
+    assert (end.seconds, end.drained, end.in_flight) == (11, False, 2)
     assert "ended unasked after 11 s (signal 9)" in bench.said[0]
     await pool.apply(replicas=1, remove=())
     assert [pod.phase for pod in pool.pods()] == [PodPhase.PENDING]
