@@ -13,6 +13,7 @@ from llmqueue_cli.local.deployment import LocalGroup, LocalQueue
 from llmqueue_cli.local.journal import Journal
 from llmqueue_cli.local.processes import WorkerEnd, WorkerPool
 from llmqueue_operator.planning import (
+    Condition,
     GroupSnapshot,
     Memory,
     Plan,
@@ -194,19 +195,23 @@ class Controller:
                     reason=queue_plan.reason,
                 )
             for condition in queue_plan.conditions:
-                state = f"{condition.type} {condition.status}"
-                mark = f"{queue_plan.queue} {condition.type}"
-                if self._said.get(mark, f"{condition.type} False") != state:
-                    self._journal.say(
-                        "condition",
-                        f"{condition.type} is {condition.status}, {condition.reason}:"
-                        f" {condition.message}",
-                        subject=queue_plan.queue,
-                        type=condition.type,
-                        status=condition.status,
-                        reason=condition.reason,
-                    )
-                self._said[mark] = state
+                self._tell_condition(queue_plan.queue, condition)
+
+    def _tell_condition(self, queue: str, condition: Condition) -> None:
+        """A condition that is True is as it should be: only its loss and its return are news."""
+        key, state = f"{queue} {condition.type}", f"{condition.status} {condition.reason}"
+        before, self._said[key] = self._said.get(key, ""), state
+        if before == state or (condition.status and not before.startswith("False")):
+            return
+        because = f": {condition.message}" if condition.message else ""
+        self._journal.say(
+            "condition",
+            f"{condition.type} is {condition.status}, {condition.reason}{because}",
+            subject=queue,
+            type=condition.type,
+            status=condition.status,
+            reason=condition.reason,
+        )
 
     # ------------------------------------------------------------ questions and the end
 
