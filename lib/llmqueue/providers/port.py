@@ -6,12 +6,14 @@ Everything but `call` in http.py is pure: bytes and dataclasses in, dataclasses 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from llmqueue.config import TokenAccounting, TokenRule
 from llmqueue.job import Charge
-from llmqueue.outcome import LimitHint, Outcome
+from llmqueue.outcome import LimitHint, Outcome, Usage
+from llmqueue.providers.classify import ErrorBody
+from llmqueue.providers.sse import SseEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Endpoint:
     """Where to call and with what key; `api_key` never appears in a repr."""
 
     base_url: str
-    api_key: str | None
+    api_key: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,22 @@ class Prepared:
     model: str
     charge: Charge
     streaming: bool
+
+
+class StreamAssembler(Protocol):
+    """Puts a streamed answer together; `error` is what an error event said."""
+
+    finished: bool
+    error: ErrorBody | None
+
+    def feed(self, event: SseEvent) -> None: ...
+    def usage(self) -> Usage:
+        """What was used so far, estimated: for answers that were cut."""
+        ...
+
+    def document(self) -> bytes:
+        """The answer in its non-streamed shape."""
+        ...
 
 
 class Provider(Protocol):
@@ -64,11 +82,18 @@ class Provider(Protocol):
     ) -> HttpRequest: ...
 
     def parse(
-        self, status: int, headers: Mapping[str, str], body: bytes, *, elapsed_seconds: float,
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        elapsed_seconds: float,
         now: float,
     ) -> Outcome:
         """Classify a complete, non-streamed answer. `headers` has lower-case names; `now` is Unix
         seconds (for HTTP dates and RFC 3339 resets)."""
         ...
+
+    def assembler(self) -> StreamAssembler: ...
 
     def limit_hints(self, headers: Mapping[str, str], *, now: float) -> tuple[LimitHint, ...]: ...
