@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -45,6 +44,8 @@ def complain(text: str) -> None:
 
 def run(work: Callable[[], Awaitable[Exit]]) -> None:
     """Run a command's coroutine to its exit code; errors of ours become one sentence."""
+
+    import asyncio  # noqa: PLC0415 - keeps --help fast
 
     async def main() -> Exit:
         return await work()

@@ -16,6 +16,7 @@ app = typer.Typer(
     name="llmqueue",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # loading rich would double the time of --help
     context_settings={"help_option_names": ["-h", "--help"]},
     help="LLM jobs at exactly the provider's pace.",
     epilog=(

@@ -26,7 +26,9 @@ def enqueue(
     redis_url: RedisUrl = None,
     data_dir: DataFolder = None,
 ) -> None:
-    """Enqueue jobs from a file and print their ids, one a line, in the file's order.
+    """Enqueue jobs from a file and print their ids.
+
+    Ids come one a line, in the file's order.
 
     Each line is a JSON object: `payload` (the provider's request), and optionally `priority`
     (1–10, 10 most urgent, default 5), `tenant`, `feature`, `idempotency_key`, `delay_seconds`,

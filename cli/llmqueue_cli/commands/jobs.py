@@ -38,7 +38,10 @@ def jobs(
     redis_url: RedisUrl = None,
     data_dir: DataFolder = None,
 ) -> None:
-    """List a queue's jobs, oldest first within each state. With --json one array."""
+    """List a queue's jobs.
+
+    Oldest first within each state. With --json one array.
+    """
 
     async def work(store: Store) -> Exit:
         from llmqueue.client import Client, queue_id  # noqa: PLC0415 - keeps --help fast
@@ -144,7 +147,10 @@ def why(
     redis_url: RedisUrl = None,
     data_dir: DataFolder = None,
 ) -> None:
-    """Say why a job is where it is: which limit, until when, its position."""
+    """Say why a job is where it is.
+
+    Which limit binds, until when, and its position.
+    """
 
     async def work(store: Store) -> Exit:
         answer = await store.explain(job_id)
@@ -175,8 +181,9 @@ def cancel(
     redis_url: RedisUrl = None,
     data_dir: DataFolder = None,
 ) -> None:
-    """Cancel jobs: unsent ones at once, a running call within a heartbeat.
+    """Cancel jobs.
 
+    Unsent ones end at once, a running call within a heartbeat.
     Prints `ID STATE` for each; `sent` means that the worker was told to stop the call.
     """
 

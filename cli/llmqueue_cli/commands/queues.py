@@ -68,7 +68,10 @@ def queue(
     redis_url: RedisUrl = None,
     data_dir: DataFolder = None,
 ) -> None:
-    """Show one queue: jobs by state, workers, which limit binds, when it will be done."""
+    """Show one queue.
+
+    Jobs by state, workers, which limit binds, and when it will be done.
+    """
 
     async def work(store: Store) -> Exit:
         status = await store.queue_status(await _known(store, name))
@@ -148,7 +151,10 @@ def unsuspend(name: QueueName, redis_url: RedisUrl = None, data_dir: DataFolder 
 
 
 def resume(name: QueueName, redis_url: RedisUrl = None, data_dir: DataFolder = None) -> None:
-    """Try a paused provider account (quota, credentials) or an open breaker now."""
+    """Try a paused account or an open breaker now.
+
+    An account is paused when its quota is used up or its key is refused.
+    """
 
     async def act(store: Store, queue_name: str) -> str:
         lifted = await store.resume(queue_name)

@@ -7,10 +7,19 @@ from typing import Annotated
 
 import typer
 
-from llmqueue_cli.datadir import default_folder
-from llmqueue_cli.execution import DataFolder, RedisUrl, run
+from llmqueue_cli.datadir import REDIS_URL_VARIABLE, default_folder
+from llmqueue_cli.execution import DataFolder, run
 from llmqueue_cli.exits import Exit
 
+OwnRedis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-url",
+        envvar=REDIS_URL_VARIABLE,
+        metavar="URL",
+        help="Use this Redis or Valkey; without it an embedded one runs in the data folder.",
+    ),
+]
 LogsAsJson = Annotated[bool, typer.Option("--json", help="Log lines as JSON.")]
 
 
@@ -19,7 +28,7 @@ def up(
         list[Path],
         typer.Option("--file", "-f", metavar="FILE", help="LLMQueue manifests; may be repeated."),
     ],
-    redis_url: RedisUrl = None,
+    redis_url: OwnRedis = None,
     data_dir: DataFolder = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when no job is left to do.")
@@ -34,11 +43,15 @@ def up(
     ] = None,
     as_json: LogsAsJson = False,
 ) -> None:
-    """Run LLMQueues on this machine: a store where none is named, and workers as needed.
+    """Run LLMQueues on this machine.
+
+    It starts a store where none is named, and workers as limits and jobs ask for.
 
     Keys come from OPENAI_API_KEY, ANTHROPIC_API_KEY, LLMQUEUE_CREDENTIAL_<NAME of the
-    credentialsSecretRef> or --credentials-file. Changed files are read again, also on SIGHUP.
-    SIGTERM or Ctrl-C: running calls finish, then everything ends with exit code 0.
+    credentialsSecretRef> or --credentials-file.
+
+    Changed files are read again, also on SIGHUP. SIGTERM or Ctrl-C: running calls finish, then
+    everything ends with exit code 0.
     """
 
     async def work() -> Exit:
@@ -63,10 +76,13 @@ def demo(
         False
     ),
 ) -> None:
-    """Show it all in two minutes: two queues, a burst, injected failures, drains, a report."""
+    """Show it all in two minutes on simulated providers.
+
+    Two queues, a burst, injected failures, workers that come and go, and a report.
+    """
 
     async def work() -> Exit:
-        from llmqueue_cli.local.demo import demo  # noqa: PLC0415 - keeps --help fast
+        from llmqueue_cli.local.demo.stage import demo  # noqa: PLC0415 - keeps --help fast
 
         return await demo(as_json=as_json)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -199,18 +201,23 @@ def _signals(handlers: dict[signal.Signals, Callable[[], object]]) -> Iterator[N
             loop.remove_signal_handler(number)
 
 
-@contextlib.asynccontextmanager
-async def _embedded(folder: DataDir, named: str | None) -> AsyncIterator[EmbeddedValkey | None]:
-    """The folder's own server, stopped at the end; None where a Redis is named."""
-    if named:
-        yield None
-        return
-    server = EmbeddedValkey(folder)
+@contextlib.contextmanager
+def _folder(options: UpOptions) -> Iterator[DataDir]:
+    """The locked data folder. With a Redis of the user's own nothing is kept, so that several
+    `up` may run: a temporary folder holds the keys."""
+    private = options.redis_url is not None
+    path = Path(tempfile.mkdtemp(prefix="llmqueue-")) if private else options.data_dir
+    folder = DataDir(path)
+    lock = FolderLock(folder)
     try:
-        await server.start()
-        yield server
+        yield folder
     finally:
-        await server.stop()
+        folder.note.unlink(missing_ok=True)
+        for key in folder.run.glob("key-*"):
+            key.unlink(missing_ok=True)
+        lock.release()
+        if private:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.asynccontextmanager
@@ -224,21 +231,22 @@ async def serving(
 
     Raises UsageError (manifests, keys, folder in use), StoreError.
     """
-    folder = DataDir(options.data_dir)
-    lock = FolderLock(folder)
-    try:
-        async with _embedded(folder, options.redis_url) as embedded:
-            url = options.redis_url or (embedded.url if embedded else "")
-            sources = Sources(
-                files=options.files,
-                credentials=Credentials(options.credentials_file),
-                redis_url=url,
-                run_folder=folder.run,
-                journal=journal,
-                log_format="json" if options.json_logs else "console",
-                amend=amend,
-            )
-            groups = sources.load()
+    with _folder(options) as folder:
+        embedded = None if options.redis_url else EmbeddedValkey(folder)
+        url = embedded.url if embedded else options.redis_url or ""
+        sources = Sources(
+            files=options.files,
+            credentials=Credentials(options.credentials_file),
+            redis_url=url,
+            run_folder=folder.run,
+            journal=journal,
+            log_format="json" if options.json_logs else "console",
+            amend=amend,
+        )
+        groups = sources.load()
+        try:
+            if embedded is not None:
+                await embedded.start()
             store = await connect(url)
             try:
                 run = Up(store, sources, journal, folder, options.until_idle, embedded)
@@ -246,11 +254,9 @@ async def serving(
                 yield run
             finally:
                 await store.close()
-    finally:
-        folder.note.unlink(missing_ok=True)
-        for key in folder.run.glob("key-*"):
-            key.unlink(missing_ok=True)
-        lock.release()
+        finally:
+            if embedded is not None:
+                await embedded.stop()
 
 
 async def _configure(run: Up, groups: Sequence[LocalGroup], url: str) -> None:
