@@ -12,6 +12,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from llmqueue.spec.documents import is_object
 from llmqueue.spec.fields import BROKEN_RULES, SHAPES, Problem
 from llmqueue.spec.resource import LLMQueue
 
@@ -61,9 +62,8 @@ def explain(error: ValidationError) -> Iterator[str]:
 
 def unknown_metadata(metadata: object) -> Iterator[str]:
     """Lines for names that Kubernetes' metadata does not have."""
-    if isinstance(metadata, dict):
-        names: list[Any] = list(metadata)
-        for name in names:
+    if is_object(metadata):
+        for name in metadata:
             if name not in _METADATA:
                 yield f"metadata.{name}: unknown field{_did_you_mean(str(name), _METADATA)}"
 

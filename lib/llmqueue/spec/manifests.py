@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 
 from llmqueue.errors import InvalidResource
 from llmqueue.spec.convert import queue_id
-from llmqueue.spec.documents import read_documents
+from llmqueue.spec.documents import is_list, is_object, read_documents
 from llmqueue.spec.explain import explain, unknown_metadata
 from llmqueue.spec.resource import API_VERSION, KIND, LLMQueue
 
@@ -78,22 +78,20 @@ def _documents(files: Iterable[Path], problems: list[str]) -> Iterator[_Document
             place = f"{file}: document {number}"
             if content is None:
                 continue
-            if not isinstance(content, dict):
+            if not is_object(content):
                 problems.append(f"{place}: must be an object with apiVersion, kind, metadata, spec")
                 continue
-            yield from _items(_Document(place, cast("dict[str, Any]", content)))
+            yield from _items(_Document(place, content))
 
 
 def _items(document: _Document) -> Iterator[_Document]:
     """A List, as `kubectl get -o yaml` prints it, stands for its items."""
     items: Any = document.content.get("items")
-    if document.content.get("kind") not in ("List", f"{KIND}List") or not isinstance(items, list):
+    if document.content.get("kind") not in ("List", f"{KIND}List") or not is_list(items):
         yield document
         return
-    listed: list[Any] = items
-    for number, item in enumerate(listed, start=1):
-        content = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-        yield _Document(f"{document.place}: item {number}", content)
+    for number, item in enumerate(items, start=1):
+        yield _Document(f"{document.place}: item {number}", item if is_object(item) else {})
 
 
 def _read(document: _Document, problems: list[str]) -> LLMQueue | None:
@@ -117,10 +115,8 @@ def _read(document: _Document, problems: list[str]) -> LLMQueue | None:
 
 def _without_nulls(value: Any) -> Any:
     """Kubernetes takes `field: null` as not given, whatever the field."""
-    if isinstance(value, dict):
-        fields: dict[str, Any] = value
-        return {name: _without_nulls(each) for name, each in fields.items() if each is not None}
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [_without_nulls(each) for each in items]
+    if is_object(value):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    if is_list(value):
+        return [_without_nulls(each) for each in value]
     return value
