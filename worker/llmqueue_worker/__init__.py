@@ -1,0 +1,1 @@
+"""The worker process: takes jobs, makes their calls, settles them, drains."""

@@ -31,11 +31,7 @@ class AnthropicProvider:
     """Implements `Provider` for `anthropic`."""
 
     def __init__(self) -> None:
-        profile = PROFILES[ProviderType.ANTHROPIC]
-        self.default_base_url = profile.default_base_url
-        self.token_rule = profile.token_rule
-        self.token_accounting = profile.token_accounting
-        self.learned_output = profile.learned_output
+        self.profile = PROFILES[ProviderType.ANTHROPIC]
 
     def prepare(
         self, payload: Mapping[str, Any], *, models: tuple[str, ...], default_max_output_tokens: int

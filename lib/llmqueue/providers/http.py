@@ -12,7 +12,7 @@ import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 
@@ -291,7 +291,7 @@ def _causes(exc: BaseException) -> list[BaseException]:
             continue
         found.append(one)
         if isinstance(one, BaseExceptionGroup):
-            pending += list(one.exceptions)
+            pending += cast("BaseExceptionGroup[BaseException]", one).exceptions
         pending += [one.__cause__, one.__context__]
     return found
 

@@ -53,12 +53,8 @@ class OpenAIProvider:
     """Implements `Provider` for `openai` and `openai-compatible`."""
 
     def __init__(self, kind: ProviderType) -> None:
-        profile = PROFILES[kind]
         self.kind = kind
-        self.default_base_url = profile.default_base_url
-        self.token_rule = profile.token_rule
-        self.token_accounting = profile.token_accounting
-        self.learned_output = profile.learned_output
+        self.profile = PROFILES[kind]
 
     def prepare(
         self, payload: Mapping[str, Any], *, models: tuple[str, ...], default_max_output_tokens: int

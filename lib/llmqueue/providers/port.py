@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from llmqueue.config import TokenAccounting, TokenRule
 from llmqueue.job import Charge
 from llmqueue.outcome import LimitHint, Outcome, Usage
+from llmqueue.profiles import ProviderProfile
 from llmqueue.providers.classify import ErrorBody
 from llmqueue.providers.sse import SseEvent
 
@@ -60,10 +60,8 @@ class StreamAssembler(Protocol):
 class Provider(Protocol):
     """One wire protocol."""
 
-    default_base_url: str | None
-    token_rule: TokenRule
-    token_accounting: TokenAccounting
-    learned_output: bool
+    @property
+    def profile(self) -> ProviderProfile: ...
 
     def prepare(
         self, payload: Mapping[str, Any], *, models: tuple[str, ...], default_max_output_tokens: int

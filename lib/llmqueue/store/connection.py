@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -68,7 +68,7 @@ def open_client(url: str, *, timeout_seconds: float | None = COMMAND_TIMEOUT_SEC
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """Raise the store's errors instead of Redis'."""
     try:
         yield

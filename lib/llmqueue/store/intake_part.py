@@ -85,7 +85,7 @@ class IntakePart:
             for job_id in ids:
                 pipe.hgetall(f"{start}j:{job_id}")
                 pipe.lrange(f"{start}t:{job_id}", 0, -1)
-            rows = await pipe.execute() if ids else []
+            rows: list[Any] = await pipe.execute() if ids else []
         found = [
             views.job_view(job_id, rows[2 * n], None, rows[2 * n + 1], None)
             for n, job_id in enumerate(ids)
@@ -125,7 +125,7 @@ class IntakePart:
             head = await client.lindex(f"{start}ready:{job.queue}:{band}:{lane}", 0)
             if head is None:
                 return 0
-            numbers = await asyncio.gather(
+            numbers: list[Any] = await asyncio.gather(
                 client.hget(f"{start}j:{job.id}", "n"),
                 client.hget(f"{start}j:{head.decode()}", "n"),
             )

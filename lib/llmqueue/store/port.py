@@ -228,7 +228,7 @@ class BudgetSnapshot:
     """Answers within the breaker's window, and of these 429s and unknown outcomes."""
     answers_rate: int
     answers_unknown: int
-    win_levels: Mapping[str, int] = field(default_factory=dict)
+    win_levels: Mapping[str, int] = field(default_factory=dict[str, int])
     """Limit name → charged within the window."""
     again: bool = False
     """Housekeeping did not finish: look again soon."""

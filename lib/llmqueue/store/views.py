@@ -20,6 +20,7 @@ _SET_OF_STATE = {
     JobState.LEASED: "leases:{queue}",
     JobState.SENT: "leases:{queue}",
 }
+_NOTHING: Mapping[str, Any] = {}
 _WITHOUT_RESULT = frozenset({JobState.SUCCEEDED})
 
 
@@ -60,7 +61,7 @@ def _error(
 ) -> dict[str, Any] | None:
     if state in (JobState.SUCCEEDED, JobState.READY, JobState.LEASED, JobState.SENT):
         return None
-    last = attempts[-1] if attempts else {}
+    last = attempts[-1] if attempts else _NOTHING
     if state is JobState.DELAYED and not attempts:
         return None
     return {
@@ -117,10 +118,8 @@ def queue_status(
     queue: str, snapshot: Mapping[str, Any], plan: Mapping[str, str]
 ) -> dict[str, Any]:
     """The fixed words of `llmqueue queue --json`, and some more."""
-    mine: Mapping[str, Any] = next(
-        (row for row in snapshot.get("queues", ()) if row["queue"] == queue), {}
-    )
-    letters: Mapping[str, int] = mine.get("states", {})
+    mine = next((row for row in snapshot.get("queues", ()) if row["queue"] == queue), _NOTHING)
+    letters: Mapping[str, int] = mine.get("states", _NOTHING)
     states = {str(state): int(letters.get(letter, 0)) for letter, state in codec.STATES.items()}
     workers: Sequence[Mapping[str, Any]] = snapshot.get("workers", ())
     return {
