@@ -52,7 +52,7 @@ class TraceOutputs:
 
 
 def read_trace(path: Path) -> TraceOutputs:
-    """A CSV with the column GeneratedTokens. Raises ValueError that names the file and the fault."""
+    """A CSV with the column GeneratedTokens. Raises ValueError that names the file."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return TraceOutputs([int(row["GeneratedTokens"]) for row in csv.DictReader(file)])
@@ -63,7 +63,7 @@ def read_trace(path: Path) -> TraceOutputs:
 
 
 def parse_distribution(text: str) -> Distribution:
-    """`2.5`, `constant:2.5` or `lognormal:MEAN,SIGMA`. Raises ValueError that says what is allowed."""
+    """`2.5`, `constant:2.5` or `lognormal:MEAN,SIGMA`. Raises ValueError that says so."""
     kind, _, rest = text.rpartition(":")
     try:
         numbers = [float(part) for part in rest.split(",")]

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 TokenCounting = Literal["keep", "correct"]
-"""`keep`: the reservation made on arrival stays counted. `correct`: the actual usage replaces it."""
+"""`keep`: the reservation made on arrival stays. `correct`: the actual usage replaces it."""
 
 
 class Dimension(StrEnum):

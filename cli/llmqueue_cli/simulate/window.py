@@ -79,14 +79,13 @@ class PerSecondBucket:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._missing = 0.0
-        self._at = -math.inf
+        self._at = 0.0
 
     def _refill(self, now: float, limit: int) -> float:
         """Refill up to now; returns the rate a second."""
         rate = limit / self._seconds
         if now > self._at:
-            if self._missing and math.isfinite(self._at):
-                self._missing = max(0.0, self._missing - rate * (now - self._at))
+            self._missing = max(0.0, self._missing - rate * (now - self._at))
             self._at = now
         return rate
 
