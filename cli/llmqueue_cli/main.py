@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -47,7 +48,7 @@ def _options(
 def _register() -> None:
     from llmqueue_cli.simulate.command import fake_provider  # noqa: PLC0415
 
-    table = {
+    table: dict[str, dict[str, Callable[..., None]]] = {
         RUN: {"demo": run.demo, "up": run.up, "fake-provider": fake_provider},
         JOBS: {
             "enqueue": intake.enqueue,

@@ -155,6 +155,7 @@ class Controller:
             weight=item.config.weight,
             pods=pool.pods(),
             replicas=pool.replicas,
+            credential=item.credential,
             expected_charge={LimitUnit.REQUESTS: 1.0},
         )
 
@@ -220,6 +221,11 @@ class Controller:
         if self.snapshot is None or self.snapshot.epoch is None:
             return False
         return not any(q.states.get(s, 0) for q in self.snapshot.queues for s in _BUSY)
+
+    def busy_worker_seconds(self, snapshot: BudgetSnapshot) -> float:
+        """Time that calls took, in seconds of workers with all slots busy."""
+        slots = {item.queue: item.scaling.slots_per_worker for item in self._group.queues}
+        return sum(q.busy_ms / 1000 / slots[q.queue] for q in snapshot.queues if q.queue in slots)
 
     def ever_enqueued(self) -> int:
         queues = self.snapshot.queues if self.snapshot else ()

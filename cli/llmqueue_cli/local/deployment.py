@@ -11,11 +11,12 @@ from llmqueue_operator.planning import ScalingSpec
 
 @dataclass(frozen=True, slots=True)
 class LocalQueue:
-    """One LLMQueue on this machine."""
+    """One LLMQueue on this machine. `credential` = fingerprint of its key, "" for none."""
 
     config: QueueConfig
     scaling: ScalingSpec
     workers: WorkerKind
+    credential: str = ""
 
     @property
     def queue(self) -> str:

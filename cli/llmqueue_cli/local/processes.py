@@ -10,8 +10,9 @@ import sys
 import time
 import uuid
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from llmqueue_cli.local.journal import Journal
 from llmqueue_cli.local.parentage import end_with_parent
@@ -27,12 +28,14 @@ _KEYS_OF_PARENT = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LLMQUEUE_CREDENTIAL_"
 class WorkerKind:
     """How a queue's workers are started; a changed one replaces those that run.
 
-    `environment` is complete but for the uid; `grace_seconds` runs from SIGTERM to SIGKILL.
+    `environment` is complete but for the uid; `grace_seconds` runs from SIGTERM to SIGKILL. What
+    workers print goes to `log_file`, else to the stderr of `up`.
     """
 
     queue: str
     environment: Mapping[str, str]
     grace_seconds: float
+    log_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,16 @@ def _environment(kind: WorkerKind, uid: str) -> dict[str, str]:
     """The parent's environment without its keys, and what the worker is told."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith(_KEYS_OF_PARENT)}
     return {**kept, **kind.environment, "LLMQUEUE_WORKER_UID": uid}
+
+
+@contextlib.contextmanager
+def _output(log_file: Path | None) -> Iterator[int]:
+    """A descriptor for what a worker prints."""
+    if log_file is None:
+        yield sys.__stderr__.fileno() if sys.__stderr__ else DEVNULL
+        return
+    with log_file.open("ab") as file:
+        yield file.fileno()
 
 
 class WorkerPool:
@@ -175,14 +188,16 @@ class WorkerPool:
     async def _start(self) -> None:
         uid, kind = str(uuid.uuid4()), self._kind
         # A session of its own: Ctrl-C in the terminal is for `up`, which then drains its workers.
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            env=_environment(kind, uid),
-            stdin=DEVNULL,
-            stdout=sys.__stderr__.fileno() if sys.__stderr__ else DEVNULL,
-            start_new_session=True,
-            preexec_fn=end_with_parent(signal.SIGTERM),
-        )
+        with _output(kind.log_file) as output:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env=_environment(kind, uid),
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=end_with_parent(signal.SIGTERM),
+            )
         worker = _Worker(uid, kind, process, self._clock())
         self._workers[uid] = worker
         watcher = asyncio.create_task(self._watch(worker))

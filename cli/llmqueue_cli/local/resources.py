@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from llmqueue.credentials import fingerprint
 from llmqueue.spec import (
     LLMQueue,
     budget_config,
@@ -55,6 +56,7 @@ class Sources:
     journal: Journal
     log_format: Literal["json", "console"] = "console"
     amend: Callable[[LLMQueue], LLMQueue] = _unchanged
+    worker_log: Path | None = None
     _read: Signature = ()
     _noted: set[str] = field(default_factory=set[str])
 
@@ -94,27 +96,26 @@ class Sources:
             self.journal.say("manifest-note", text)
 
     def _local(self, queue: LLMQueue) -> LocalQueue:
-        grace = queue.spec.grace_periods
+        grace, provider = queue.spec.grace_periods, queue.spec.provider
+        name, secret = queue_id(queue), provider.credentials_secret_ref
+        key = self.credentials.key(name, provider.type, secret.name if secret else None)
+        key_file = write_key(self.run_folder.resolve(), name, key) if key else None
         return LocalQueue(
             config=queue_config(queue),
             scaling=scaling_spec(queue),
+            credential=fingerprint(key),
             workers=WorkerKind(
-                queue=queue_id(queue),
+                queue=name,
                 environment=worker_environment(
                     queue,
                     redis_url=self.redis_url,
-                    api_key_file=self._key_file(queue),
+                    api_key_file=key_file,
                     worker_uid=None,
                     health_port=None,
                     log_level=_LEVELS.get(os.environ.get(LOG_LEVEL_VARIABLE, ""), "warning"),
                     log_format=self.log_format,
                 ),
                 grace_seconds=grace.drain_seconds + grace.shutdown_margin_seconds,
+                log_file=self.worker_log,
             ),
         )
-
-    def _key_file(self, queue: LLMQueue) -> Path | None:
-        provider = queue.spec.provider
-        secret = provider.credentials_secret_ref
-        key = self.credentials.key(queue_id(queue), provider.type, secret.name if secret else None)
-        return None if key is None else write_key(self.run_folder.resolve(), queue_id(queue), key)

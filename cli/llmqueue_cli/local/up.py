@@ -44,6 +44,7 @@ class UpOptions:
     until_idle: bool = False
     credentials_file: Path | None = None
     json_logs: bool = False
+    worker_log: Path | None = None
 
 
 @dataclass
@@ -242,6 +243,7 @@ async def serving(
             journal=journal,
             log_format="json" if options.json_logs else "console",
             amend=amend,
+            worker_log=options.worker_log,
         )
         groups = sources.load()
         try:
