@@ -55,8 +55,8 @@ class Part:
 
 
 PARTS = (
-    Part(ProviderType.OPENAI, OPENAI_FILE, "default/demo-openai", 240, 290, "rate429"),
-    Part(ProviderType.ANTHROPIC, ANTHROPIC_FILE, "default/demo-anthropic", 180, 215, "529"),
+    Part(ProviderType.OPENAI, OPENAI_FILE, "default/demo-openai", 240, 275, "rate429"),
+    Part(ProviderType.ANTHROPIC, ANTHROPIC_FILE, "default/demo-anthropic", 180, 205, "529"),
 )
 
 
