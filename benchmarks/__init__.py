@@ -1,0 +1,1 @@
+"""Programs that measure llmqueue on the machine at hand; see README.md."""
