@@ -37,6 +37,8 @@ def read_documents(file: Path) -> list[Any]:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
             seen: set[str] = set()
             for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
                 if key.value in seen:
                     raise yaml.MarkedYAMLError(
                         problem=f"{key.value} is there twice: leave one out",

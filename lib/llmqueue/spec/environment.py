@@ -7,7 +7,7 @@ from typing import Literal
 
 from llmqueue.errors import InvalidResource
 from llmqueue.profiles import PROFILES
-from llmqueue.spec.convert import queue_id
+from llmqueue.spec.convert import budget_config, queue_id
 from llmqueue.spec.resource import LLMQueue
 
 PREFIX = "LLMQUEUE_"
@@ -53,6 +53,7 @@ def worker_environment(
         "connect_seconds": spec.timeouts.connect_seconds,
         "request_seconds": spec.timeouts.request_seconds,
         "stream_idle_seconds": spec.timeouts.stream_idle_seconds,
+        "lease_seconds": budget_config([queue]).lease_seconds,
         "drain_seconds": spec.grace_periods.drain_seconds,
         "max_jobs": spec.worker.max_jobs,
         "max_seconds": spec.worker.max_seconds,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import UnionType
@@ -13,12 +12,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from llmqueue.spec.documents import is_object
-from llmqueue.spec.fields import BROKEN_RULES, SHAPES, Problem
+from llmqueue.spec.fields import BASE_URL_PATTERN, BROKEN_RULES, SHAPES, Problem
 from llmqueue.spec.resource import LLMQueue
 
 _SHOWN = 60
-_USERINFO = re.compile(r"//[^/]*@")
-"""What a message must not repeat: a password in a URL."""
 _TYPES = {
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
@@ -92,9 +89,12 @@ def _what(detail: ErrorDetails) -> str:
         case "literal_error" | "enum":
             choices = str(ctx["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
             meant = _did_you_mean(str(detail["input"]), choices)
-            return f"must be one of {', '.join(choices)}{got}{meant}"
+            one_of = "one of " if len(choices) > 1 else ""
+            return f"must be {one_of}{', '.join(choices)}{got}{meant}"
         case "string_pattern_mismatch":
-            return f"must be {SHAPES.get(ctx['pattern'], 'of the form ' + ctx['pattern'])}{got}"
+            shape = f"must be {SHAPES[ctx['pattern']]}"
+            # A URL may hold a secret, in its query too.
+            return shape if ctx["pattern"] == BASE_URL_PATTERN else shape + got
         case "string_too_long":
             return f"must have at most {ctx['max_length']} characters{got}"
         case "string_too_short":
@@ -104,17 +104,18 @@ def _what(detail: ErrorDetails) -> str:
         case "too_short":
             return f"must have at least {ctx['min_length']} items, got {ctx['actual_length']}"
         case "value_error":
-            return f"{ctx['error']}{got if isinstance(detail['input'], str | int) else ''}"
+            return f"{ctx['error']}{got if isinstance(detail['input'], str | float | int) else ''}"
         case _:
             return detail["msg"] + got
 
 
 def _shown(value: object) -> str:
     text = f'"{value}"' if isinstance(value, str) else str(value)
-    text = _USERINFO.sub("//…@", text)
     if isinstance(value, bool):
         text = text.lower()
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    # Half a character from an escape sequence could not be printed.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _did_you_mean(name: str, known: Iterator[str] | tuple[str, ...] | list[str]) -> str:

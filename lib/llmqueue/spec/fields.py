@@ -31,6 +31,7 @@ SECRET_KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
 MODULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 LABEL_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 ENV_NAME_PATTERN = r"^[-._a-zA-Z][-._a-zA-Z0-9]*$"
+REASON_PATTERN = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
 SHAPES = {
     USD_PATTERN: 'a decimal number of US dollars in quotes, like "12.50"',
@@ -42,6 +43,7 @@ SHAPES = {
     MODULE_PATTERN: "the dotted name of a Python module",
     LABEL_PATTERN: "text without control characters",
     ENV_NAME_PATTERN: "the name of an environment variable",
+    REASON_PATTERN: "one CamelCase word",
 }
 """Pattern → what it asks for, in words."""
 

@@ -7,14 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from llmqueue.spec.fields import Int, Section, unique
+from llmqueue.spec.fields import REASON_PATTERN, Int, Section, unique
 
 Count = Annotated[Int, Field(ge=0)]
 Reason = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
-    ),
+    StringConstraints(min_length=1, max_length=1024, pattern=REASON_PATTERN),
 ]
 BoundByName = Literal[
     "RequestsPerMinute",
