@@ -44,6 +44,12 @@ class _Counted:
     limits: Limits
     output_at: float | None = None
 
+    def entry(self, dimension: Dimension) -> tuple[float, int, int | None]:
+        """(time, amount, limit); output that is counted as produced has a time of its own."""
+        produced = self.output_at if dimension is Dimension.OUTPUT_TOKENS else None
+        at = self.at if produced is None else produced
+        return at, self.amounts[dimension], self.limits.of(dimension)
+
 
 @dataclass(frozen=True, slots=True)
 class Worst:
@@ -103,6 +109,7 @@ class Ledger:
         self.calls: list[CallRecord] = []
         self._counted: list[_Counted] = []
         self._totals = _Totals()
+        self._limited = {Dimension.REQUESTS}
 
     def arrive(self, *, key: str, demand: Demand, limits: Limits, **details: Any) -> LiveCall:
         """Count a call that was read."""
@@ -117,6 +124,7 @@ class Ledger:
             **details,
         )
         counted = _Counted(now, amounts, limits)
+        self._limited.update(each for each in Dimension if limits.of(each) is not None)
         self.calls.append(record)
         self._counted.append(counted)
         totals = self._totals
@@ -138,10 +146,7 @@ class Ledger:
 
     def worst(self, dimension: Dimension) -> Worst:
         """The window nearest the limit in force at its end; the fullest one where none was."""
-        rows = [
-            (row.output_at or row.at, row.amounts[dimension], row.limits.of(dimension))
-            for row in self._counted
-        ]
+        rows = [row.entry(dimension) for row in self._counted]
         if dimension is Dimension.OUTPUT_TOKENS:
             rows.sort(key=lambda row: row[0])
         worst, used, first = Worst(dimension), 0, 0
@@ -156,9 +161,10 @@ class Ledger:
         return worst
 
     def stats(self, limits: Limits) -> dict[str, Any]:
-        """All counts, as JSON. `worst_60s` and `limit` are of the dimension nearest its limit."""
+        """All counts, as JSON. `worst_60s` and `limit` are of the dimension nearest its limit;
+        `worst` has every dimension that was ever limited, and requests."""
         totals = self._totals
-        worst = {each: self.worst(each) for each in Dimension}
+        worst = {each: self.worst(each) for each in Dimension if each in self._limited}
         nearest = max(worst.values(), key=lambda each: (each.share, each.limit is not None))
         twice = sorted(job for job, count in totals.billed_jobs.items() if count > 1)
         return {

@@ -99,7 +99,7 @@ class FakeProvider:
             wire.drop()
         for task in tasks:
             task.cancel()
-        await self._close_listener()
+        self._close_listener()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
@@ -115,12 +115,10 @@ class FakeProvider:
         )
         self._port = int(self._server.sockets[0].getsockname()[1])
 
-    async def _close_listener(self) -> None:
+    def _close_listener(self) -> None:
         if self._server:
             self._server.close()
             self._server = None
-        # asyncio closes listening sockets with the next turn of the loop.
-        await asyncio.sleep(0)
 
     def _follow_schedule(self) -> None:
         """Close and open the listener as the script says, from now on."""
@@ -134,7 +132,7 @@ class FakeProvider:
             await self._listen()
         for start, end in spans:
             await asyncio.sleep(max(0.0, start - self._clock()))
-            await self._close_listener()
+            self._close_listener()
             for wire in list(self._wires.values()):
                 if wire.idle:
                     wire.drop()

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from llmqueue_cli.simulate.call import JSON, Call
-from llmqueue_cli.simulate.catalogue import ERROR_ANSWERS, ErrorAnswer
 from llmqueue_cli.simulate.fault import Fault
-from llmqueue_cli.simulate.misbehave.errors import page
+from llmqueue_cli.simulate.misbehave.errors import inner_error, page
 from llmqueue_cli.simulate.plan import Work
 from llmqueue_cli.simulate.shapes.port import Header
 
@@ -76,7 +75,7 @@ async def edited(call: Call, fault: Fault, work: Work) -> None:
 
 async def error_in_200(call: Call, fault: Fault, work: Work) -> None:
     """An error document in a 200: `code=` names the error answer whose words it takes (529)."""
-    words: ErrorAnswer = ERROR_ANSWERS.get(fault.text("code", "529"), ERROR_ANSWERS["529"])
+    words = inner_error(fault)
     if fault.flag("billed", False):
         await call.do(work)
     await call.send_json(200, call.shape.error(words, words.message, call.request_id))

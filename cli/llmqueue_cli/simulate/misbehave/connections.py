@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
 from llmqueue_cli.simulate.call import JSON, Call
-from llmqueue_cli.simulate.catalogue import ERROR_ANSWERS
 from llmqueue_cli.simulate.fault import Fault
+from llmqueue_cli.simulate.misbehave.errors import inner_error
 from llmqueue_cli.simulate.plan import Work
 from llmqueue_cli.simulate.wire import raw_head
 
@@ -92,8 +92,8 @@ async def huge_body(call: Call, fault: Fault, work: Work) -> None:
 
 
 async def huge_header(call: Call, fault: Fault, work: Work) -> None:
-    body = await _worked(call, work)
     filler = ("x-filler", "a" * int(fault.number("size", _MIB)))
+    body = await _worked(call, work)
     call.live.answered(200)
     headers = call.headers(JSON, filler, ("content-length", str(len(body))))
     await call.wire.raw(raw_head(200, headers) + body)
@@ -101,8 +101,9 @@ async def huge_header(call: Call, fault: Fault, work: Work) -> None:
 
 async def close_idle(call: Call, fault: Fault, work: Work) -> None:
     """Closed `after=` seconds (0) after a good answer that promised to keep the connection."""
+    seconds = fault.number("after", 0)
     await call.good(work)
-    await asyncio.sleep(fault.number("after", 0))
+    await asyncio.sleep(seconds)
     await call.wire.close()
 
 
@@ -112,8 +113,8 @@ async def cut_stream(call: Call, fault: Fault, work: Work) -> None:
 
 async def stream_error(call: Call, fault: Fault, work: Work) -> None:
     """An overloaded error as an event; after it the stream ends as it should."""
+    words = inner_error(fault)
     if not await call.stream(work, deltas=fault.number("deltas", 2)):
-        words = ERROR_ANSWERS[fault.text("code", "529")]
         await call.wire.chunk(call.shape.error_event(words, call.request_id))
         await call.wire.end()
 

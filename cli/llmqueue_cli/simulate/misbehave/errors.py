@@ -11,7 +11,7 @@ from email.utils import format_datetime
 
 from llmqueue_cli.simulate.call import Call
 from llmqueue_cli.simulate.catalogue import ERROR_ANSWERS, ErrorAnswer
-from llmqueue_cli.simulate.fault import Fault
+from llmqueue_cli.simulate.fault import BadFault, Fault
 from llmqueue_cli.simulate.plan import Work
 from llmqueue_cli.simulate.shapes.port import Header
 
@@ -44,6 +44,14 @@ def regain_date(fault: Fault, *, wall: float) -> str:
     """`regain=2026-12-01`, else the first day of next month, as a provider's message says it."""
     first = datetime.fromtimestamp(wall, UTC).replace(day=1) + timedelta(days=32)
     return f"{fault.text('regain', first.strftime('%Y-%m-01'))} at 00:00 UTC"
+
+
+def inner_error(fault: Fault) -> ErrorAnswer:
+    """The words of an error that comes inside a 200: `code=` names them (529). Raises BadFault."""
+    name = fault.text("code", "529")
+    if name not in ERROR_ANSWERS:
+        raise BadFault(f"code={name!r} names no error answer: {', '.join(ERROR_ANSWERS)}")
+    return ERROR_ANSWERS[name]
 
 
 def page(status: int, title: str) -> bytes:
