@@ -125,7 +125,7 @@ class IntakePart:
             head = await client.lindex(f"{start}ready:{job.queue}:{band}:{lane}", 0)
             if head is None:
                 return 0
-            numbers: list[Any] = await asyncio.gather(
+            numbers: Sequence[Any] = await asyncio.gather(
                 client.hget(f"{start}j:{job.id}", "n"),
                 client.hget(f"{start}j:{head.decode()}", "n"),
             )
