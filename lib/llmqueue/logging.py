@@ -1,22 +1,45 @@
-"""Structured logs: one event name and fields, never a payload or a secret."""
+"""Structured logs: one event name and fields, one line each, to standard error. Never a payload,
+a result or a secret."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from collections.abc import MutableMapping
+from typing import Any, Literal
 
 import structlog
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+from llmqueue.providers.excerpt import excerpt
+
+_NEVER = frozenset(
+    {"api_key", "authorization", "body", "key", "password", "payload", "result", "redis_url"}
+)
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING,
+           "error": logging.ERROR}  # fmt: skip
+_OWN_TEXT = frozenset({"event", "level", "timestamp", "exception"})
 
 
-def configure_logging(
-    level: Literal["debug", "info", "warning", "error"], style: Literal["json", "console"]
+def scrub(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Processor: cut what is long, hide what looks like a key, drop what must not be logged."""
+    for name, value in event.items():
+        if name in _NEVER:
+            event[name] = "[secret]"
+        elif name == "exception":
+            event[name] = "\n".join(excerpt(line) for line in str(value).splitlines())
+        elif isinstance(value, str) and name not in _OWN_TEXT:
+            event[name] = excerpt(value)
+    return event
+
+
+def configure(
+    level: Literal["debug", "info", "warning", "error"],
+    style: Literal["json", "console"],
+    **fields: str,
 ) -> None:
-    """Write logs to standard error, as JSON lines or for people."""
+    """Set up logs of this process; `fields` are in every line."""
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+        structlog.processors.JSONRenderer(ensure_ascii=False)
         if style == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
@@ -26,10 +49,12 @@ def configure_logging(
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            scrub,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(**fields)

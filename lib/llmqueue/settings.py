@@ -35,6 +35,8 @@ class WorkerSettings(BaseSettings):
     connect_seconds: float = Field(default=10, gt=0)
     request_seconds: float = Field(default=120, gt=0)
     stream_idle_seconds: float = Field(default=60, gt=0)
+    lease_seconds: float = Field(default=10, gt=0)
+    """As the budget's configuration has it: leases are renewed in time for it."""
     drain_seconds: float = Field(default=300, gt=0)
     max_jobs: int = Field(default=0, ge=0)
     max_seconds: float = Field(default=0, ge=0)

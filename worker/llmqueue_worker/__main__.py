@@ -1,23 +1,20 @@
-"""`python -m llmqueue_worker`: signals are caught before anything heavy is loaded."""
+"""`python -m llmqueue_worker`: signals first, then all that takes time to import."""
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
 
-stop_asked = False
+from llmqueue_worker.signals import StopSignals
 
 
-def _note(_signal: int, _frame: FrameType | None) -> None:
-    global stop_asked  # noqa: PLW0603 - the event loop is not there yet
-    stop_asked = True
+def main() -> int:
+    """Run a worker; returns the exit code."""
+    signals = StopSignals()
+    signals.install()
+    from llmqueue_worker.process import run  # noqa: PLC0415 - heavy
+
+    return run(signals)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _note)
-    signal.signal(signal.SIGINT, _note)
-
-    from llmqueue_worker.process import main
-
-    sys.exit(main(lambda: stop_asked))
+    sys.exit(main())

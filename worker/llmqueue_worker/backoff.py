@@ -1,23 +1,21 @@
-"""Waiting longer after each failure, with jitter."""
+"""How long to wait after the store failed."""
 
 from __future__ import annotations
 
 import random
 
-FIRST_SECONDS = 0.1
-MOST_SECONDS = 2.0
-
 
 class Backoff:
-    """`next()` gives the seconds to wait; `reset()` after a success."""
+    """Delays in seconds that double from `first` to `most`, each spread over its upper half."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: float = 0.1, most: float = 2.0) -> None:
+        self._first, self._most = first, most
         self._failures = 0
 
     def next(self) -> float:
-        ceiling = min(MOST_SECONDS, FIRST_SECONDS * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 10)
-        return float(ceiling) * random.uniform(0.5, 1.0)
+        delay = min(self._most, self._first * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return delay * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         self._failures = 0

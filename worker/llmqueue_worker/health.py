@@ -1,66 +1,106 @@
-"""/livez, /readyz and /metrics, served from the worker's own loop.
+"""/livez, /readyz and /metrics, from a thread of its own.
 
-Liveness is the event loop only: an answer at all is the proof. Never Redis or the provider: a
-restart would destroy finished results that wait to be settled.
+A thread can say that the loop is stuck, which a server in the loop cannot, and costs an idle
+process nothing. Liveness looks at the loop only: restarting a worker because Redis or the provider
+is away would destroy results that wait to be settled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Generator
+import threading
+import time
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from llmqueue_worker.metrics import Stats, registry
 
-from llmqueue_worker.metrics import WorkerMetrics
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+STUCK_SECONDS = 30.0
+_TICK_SECONDS = 2.0
+_CLIENT_SECONDS = 5.0
+_POLL_SECONDS = 0.5
 
 
-def health_app(ready: Callable[[], bool], metrics: WorkerMetrics) -> Starlette:
-    async def livez(_: Request) -> Response:
-        return PlainTextResponse("ok")
+class LoopWatch:
+    """Knows when the event loop last turned. `clock` is monotonic."""
 
-    async def readyz(_: Request) -> Response:
-        if ready():
-            return PlainTextResponse("ok")
-        return PlainTextResponse("no claim was answered yet", status_code=503)
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ticked_at = clock()
+        self._handle: asyncio.TimerHandle | None = None
 
-    async def show_metrics(_: Request) -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ticked_at = self._clock()
+        self._handle = loop.call_later(_TICK_SECONDS, self.start, loop)
 
-    return Starlette(
-        routes=[
-            Route("/livez", livez),
-            Route("/readyz", readyz),
-            Route("/metrics", show_metrics),
-        ]
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    @property
+    def alive(self) -> bool:
+        return self._clock() - self._ticked_at < STUCK_SECONDS
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    request_queue_size = 16
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _CLIENT_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Probes are no news."""
+
+
+class Health:
+    """The server; `port` 0 takes a free one, see `port` afterwards."""
+
+    def __init__(self, stats: Stats, watch: LoopWatch, *, port: int, host: str = "") -> None:
+        from prometheus_client import make_wsgi_app  # noqa: PLC0415 - only where it is served
+
+        self._stats, self._watch = stats, watch
+        self._metrics: Any = make_wsgi_app(registry(stats), disable_compression=True)
+        self._server = make_server(host, port, self._answer, _Server, _Handler)
+        self.port = int(self._server.server_port)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="health", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == "/metrics":
+            answer: Iterable[bytes] = self._metrics(environ, start_response)
+            return answer
+        checks = {
+            "/livez": (self._watch.alive, "the event loop is stuck"),
+            "/readyz": (self._stats.ready, "no claim was answered yet"),
+        }
+        if path not in checks:
+            return _text(start_response, "404 Not Found", "not found")
+        good, why = checks[path]
+        if good:
+            return _text(start_response, "200 OK", "ok")
+        return _text(start_response, "503 Service Unavailable", why)
+
+
+def _text(start_response: StartResponse, status: str, text: str) -> list[bytes]:
+    body = f"{text}\n".encode()
+    start_response(
+        status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
     )
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Signals are the worker's: it drains."""
-        yield
-
-
-async def serve_health(port: int, ready: Callable[[], bool], metrics: WorkerMetrics) -> None:
-    """Serve until cancelled."""
-    config = uvicorn.Config(
-        health_app(ready, metrics),
-        host="0.0.0.0",  # noqa: S104 - the kubelet asks the pod's address
-        port=port,
-        log_level="error",
-        access_log=False,
-    )
-    server = _Server(config)
-    try:
-        await server.serve()
-    except asyncio.CancelledError:
-        server.should_exit = True
-        await server.shutdown()
-        raise
+    return [body]

@@ -1,56 +1,140 @@
-"""Metrics of one worker process. Labels are bounded: never a job or a tenant."""
+"""What this process counts. Plain numbers on the way of each job; Prometheus only at a scrape.
+
+Facts of jobs, tokens and money come from the store: a worker vanishes between two scrapes.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-_BUCKETS = (0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 600)
+from llmqueue.states import OutcomeClass, RefusalReason, WaitReason
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+    from llmqueue_worker.batching import Batcher
+    from llmqueue_worker.inflight import InFlight
+
+PREFIX = "llmqueue_worker_"
+BUCKETS_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 240.0, 600.0)
 
 
-class WorkerMetrics:
-    """All metrics, in a registry of their own."""
+class Stats:
+    """Counts of one process. `clock` is monotonic."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.calls = Counter(
-            "llmqueue_worker_calls",
-            "Finished runs by outcome class",
-            ["class"],
-            registry=self.registry,
+    def __init__(self, in_flight: InFlight, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.in_flight = in_flight
+        self._clock = clock
+        self.calls: Counter[OutcomeClass] = Counter()
+        self.durations = [0] * (len(BUCKETS_SECONDS) + 1)
+        self.duration_sum = 0.0
+        self.refused: Counter[RefusalReason | str] = Counter()
+        self.verdicts: Counter[str] = Counter()
+        self.claims: Counter[WaitReason | str] = Counter()
+        self.granted = 0
+        self.claim_failures = 0
+        self.beats = 0
+        self.beat_failures = 0
+        self.leases_lost = 0
+        self.batchers: Mapping[str, Batcher[Any, Any]] = {}
+        self.last_claim_at: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """A claim was answered: stays true."""
+        return self.last_claim_at is not None
+
+    def claimed(self, granted: int, reason: WaitReason | None) -> None:
+        self.last_claim_at = self._clock()
+        self.granted += granted
+        self.claims[reason or "filled"] += 1
+
+    def called(self, kind: OutcomeClass, seconds: float) -> None:
+        self.calls[kind] += 1
+        self.durations[bisect_left(BUCKETS_SECONDS, seconds)] += 1
+        self.duration_sum += seconds
+
+    @property
+    def last_claim_age(self) -> float | None:
+        return None if self.last_claim_at is None else self._clock() - self.last_claim_at
+
+
+class Exporter:
+    """Prometheus' view of the stats; a collector of a registry of its own."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats
+        yield from self._gauges()
+        yield _counter("calls", "Finished attempts by outcome class.", "outcome", stats.calls)
+        yield self._durations()
+        yield _counter("sent_refused", "Calls that must not leave.", "reason", stats.refused)
+        yield _counter("settled", "Acknowledged settles by verdict.", "verdict", stats.verdicts)
+        yield _counter("claims", "Answered claims; `filled` = all slots.", "reason", stats.claims)
+        for name, text, value in (
+            ("granted", "Jobs handed to this process.", stats.granted),
+            ("claim_failures", "Claims without an answer.", stats.claim_failures),
+            ("heartbeats", "Answered heartbeats.", stats.beats),
+            ("heartbeat_failures", "Heartbeats without an answer.", stats.beat_failures),
+            ("leases_lost", "Leases that were taken away.", stats.leases_lost),
+        ):
+            yield _counter(name, text, None, {"": value})
+        batchers = stats.batchers
+        for name, text, values in (
+            ("store_batches", "Answered scripts.", {k: b.batches for k, b in batchers.items()}),
+            ("store_batched_items", "Items in them.", {k: b.items for k, b in batchers.items()}),
+            ("store_retries", "Failed scripts.", {k: b.failures for k, b in batchers.items()}),
+        ):
+            yield _counter(name, text, "request", values)
+
+    def _gauges(self) -> Iterator[Metric]:
+        from prometheus_client.metrics_core import GaugeMetricFamily  # noqa: PLC0415
+
+        stats = self._stats
+        yield GaugeMetricFamily(PREFIX + "slots", "Attempts at once.", stats.in_flight.slots)
+        yield GaugeMetricFamily(PREFIX + "in_flight", "Attempts held.", len(stats.in_flight))
+        if (age := stats.last_claim_age) is not None:
+            yield GaugeMetricFamily(
+                PREFIX + "last_claim_age_seconds", "Since the last answered claim.", age
+            )
+
+    def _durations(self) -> Metric:
+        from prometheus_client.metrics_core import HistogramMetricFamily  # noqa: PLC0415
+
+        total, buckets = 0, list[tuple[str, float]]()
+        bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
+        for bound, count in zip(bounds, self._stats.durations, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return HistogramMetricFamily(
+            PREFIX + "attempt_duration_seconds",
+            "From the grant to the end of the call.",
+            buckets=buckets,
+            sum_value=self._stats.duration_sum,
         )
-        self.call_seconds = Histogram(
-            "llmqueue_worker_call_duration_seconds",
-            "From claim to answer",
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self.in_flight = Gauge("llmqueue_worker_in_flight", "Jobs held now", registry=self.registry)
-        self.slots = Gauge("llmqueue_worker_slots", "Jobs held at most", registry=self.registry)
-        self.claims = Counter(
-            "llmqueue_worker_claims",
-            "Claims by what stopped them",
-            ["reason"],
-            registry=self.registry,
-        )
-        self.refused = Counter(
-            "llmqueue_worker_sent_refused",
-            "Calls refused before sending",
-            ["reason"],
-            registry=self.registry,
-        )
-        self.store_errors = Counter(
-            "llmqueue_worker_store_errors",
-            "Failed store operations",
-            ["operation"],
-            registry=self.registry,
-        )
-        self.fenced = Counter(
-            "llmqueue_worker_settles_fenced",
-            "Settles whose lease was gone",
-            registry=self.registry,
-        )
-        self.last_claim = Gauge(
-            "llmqueue_worker_last_claim_timestamp_seconds",
-            "Last answered claim",
-            registry=self.registry,
-        )
+
+
+def _counter(name: str, text: str, label: str | None, values: Mapping[Any, int]) -> Metric:
+    from prometheus_client.metrics_core import CounterMetricFamily  # noqa: PLC0415
+
+    family = CounterMetricFamily(PREFIX + name, text, labels=[label] if label else [])
+    for value, count in list(values.items()):
+        family.add_metric([str(value)] if label else [], count)
+    return family
+
+
+def registry(stats: Stats) -> CollectorRegistry:
+    """A registry that holds these metrics and those of the process (memory, CPU, start)."""
+    from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415
+
+    found = CollectorRegistry()
+    found.register(Exporter(stats))
+    ProcessCollector(registry=found)
+    return found

@@ -1,140 +1,209 @@
-"""The one loop that asks for jobs: as many as there are free slots, when it was told to come."""
+"""One pump per process: asks for its free slots, starts what it is given, sleeps as it is told."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
 
 import structlog
 
-from llmqueue.errors import StoreError, StoreUnavailable
+from llmqueue.credentials import Credential, CredentialFile
+from llmqueue.errors import StoreError, StoreUnavailable, UnknownQueue, UsageError
 from llmqueue.states import WaitReason
-from llmqueue.store.port import ClaimReply, ClaimRequest, WorkerStore
+from llmqueue.store.port import ClaimReply, ClaimRequest, Grant, WorkerStore
 from llmqueue_worker.backoff import Backoff
-from llmqueue_worker.metrics import WorkerMetrics
-from llmqueue_worker.runner import Runner
-from llmqueue_worker.work import Place, Work
+from llmqueue_worker.batching import MOST_ITEMS
+from llmqueue_worker.inflight import InFlight
+from llmqueue_worker.metrics import Stats
 
-log = structlog.get_logger(__name__)
-
-MAX_SLEEP_SECONDS = 5.0
-"""A promise of the store is looked at again at least this often: limits may have changed."""
+POLL_SECONDS = 5.0
+LIMITED_SECONDS = 30.0
+"""Longest sleep on a limit: a raised one is noticed by then, and one claim a grant stays one."""
 _JITTER_SECONDS = 0.02
-_WOKEN = frozenset({WaitReason.EMPTY, WaitReason.IN_FLIGHT, WaitReason.SUSPENDED})
+_WOKEN_GAP_SECONDS = 0.2
+_LIMITED = frozenset(
+    {
+        WaitReason.REQUESTS,
+        WaitReason.TOKENS,
+        WaitReason.INPUT_TOKENS,
+        WaitReason.OUTPUT_TOKENS,
+        WaitReason.BLOCKED,
+    }
+)
+_WOKEN = frozenset(
+    {WaitReason.EMPTY, WaitReason.IN_FLIGHT, WaitReason.SUSPENDED, WaitReason.BREAKER}
+)
+"""Their end is announced by a wake-up marker. Others would take the marker from a worker that can
+use it: a draining one, one whose credential is paused."""
+
+_log = structlog.get_logger()
+
+
+class Until(Enum):
+    """What ends a rest before its time."""
+
+    SLOT = auto()
+    """The last claim filled all slots: the next one is due as soon as one is free."""
+    WORK = auto()
+    TIME = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    until: Until
+    seconds: float = 0.0
+
+
+def rest_after(reply: ClaimReply) -> Rest:
+    """When the next claim is due."""
+    if reply.reason is None:
+        return Rest(Until.SLOT)
+    if reply.reason in _WOKEN:
+        return Rest(Until.WORK, min(reply.wait_seconds, POLL_SECONDS))
+    bound = LIMITED_SECONDS if reply.reason in _LIMITED else POLL_SECONDS
+    wait = min(reply.wait_seconds, bound)
+    return Rest(Until.TIME, wait + random.uniform(0, min(_JITTER_SECONDS, 0.1 * wait)))
 
 
 class Pump:
-    """Claims for free slots only, until stopped; survives every failure of the store."""
+    """Claims until it is told to stop, or until `quota` says that this process has done enough.
+
+    Args:
+        start: takes a granted job and the credential to call with.
+        quota: how many jobs may still be started; 0 ends the pump.
+    """
 
     def __init__(
         self,
         store: WorkerStore,
-        runner: Runner,
-        work: Work,
-        metrics: WorkerMetrics,
-        place: Place,
+        in_flight: InFlight,
+        stats: Stats,
+        credentials: CredentialFile,
+        *,
+        queue: str,
+        worker: str,
+        start: Callable[[Grant, Credential], None],
+        quota: Callable[[], int],
     ) -> None:
-        self._store = store
-        self._runner = runner
-        self._work = work
-        self._metrics = metrics
-        self._queue = place.queue
-        self._worker = place.worker
-        self._slots = place.slots
+        self._store, self._in_flight, self._stats = store, in_flight, stats
+        self._credentials, self._start, self._quota = credentials, start, quota
+        self._queue, self._worker = queue, worker
+        self._stopping = asyncio.Event()
+        self._released = asyncio.Event()
+        self._released.set()
         self._backoff = Backoff()
         self._trouble = ""
-        self.stopping = asyncio.Event()
-        self.answered = False
-        """Latches at the first answered claim: the process is ready."""
+
+    def stop(self) -> None:
+        """No claim is made after this; one that is under way is waited for by `run`."""
+        self._stopping.set()
+        self._released.set()
+        self._in_flight.freed.set()
+
+    def hold(self, marked: bool) -> None:
+        """Take nothing new while a drain mark holds."""
+        if marked and not self._stopping.is_set():
+            self._released.clear()
+        else:
+            self._released.set()
 
     async def run(self) -> None:
-        while not self.stopping.is_set():
-            free = self._slots - len(self._work.held)
-            if free <= 0:
-                await self._slot_or_stop()
+        while not self._stopping.is_set():
+            await self._released.wait()
+            wanted = min(self._in_flight.free, self._quota(), MOST_ITEMS)
+            if self._stopping.is_set() or self._quota() <= 0:
+                return
+            if wanted <= 0:
+                await self._slot()
                 continue
-            reply = await self._claim(free)
-            if reply is not None:
-                await self._take(reply, free)
+            await self._rest(await self._claim(wanted))
 
-    async def _claim(self, free: int) -> ClaimReply | None:
+    async def _claim(self, slots: int) -> Rest:
+        self._in_flight.freed.clear()
         try:
+            credential = self._credentials.read()
             reply = await self._store.claim(
                 ClaimRequest(
                     self._queue,
                     self._worker,
-                    free,
-                    credential=self._runner.credential(),
-                    clean=self._work.clean,
+                    slots,
+                    credential=credential.fingerprint,
+                    clean=self._in_flight.clean,
                 )
             )
-        except Exception as exc:
-            self._metrics.store_errors.labels("claim").inc()
-            self._report(f"{type(exc).__name__}: {exc}", defect=not isinstance(exc, StoreError))
-            slow = not isinstance(exc, StoreUnavailable)
-            await self._sleep(MAX_SLEEP_SECONDS if slow else self._backoff.next())
-            return None
-        self._backoff.reset()
-        self._report("unconfigured" if reply.reason is WaitReason.UNCONFIGURED else "")
-        self.answered = True
-        self._metrics.last_claim.set(time.time())
-        return reply
+        except StoreUnavailable as exc:
+            self._stats.claim_failures += 1
+            self._tell("store-unavailable", str(exc))
+            return Rest(Until.TIME, self._backoff.next())
+        except UsageError as exc:
+            self._stats.claim_failures += 1
+            unknown = isinstance(exc, UnknownQueue)
+            self._tell("unconfigured" if unknown else "credential-unusable", str(exc))
+            return Rest(Until.TIME, POLL_SECONDS)
+        except StoreError as exc:
+            self._stats.claim_failures += 1
+            self._tell("store-misconfigured", str(exc))
+            return Rest(Until.TIME, POLL_SECONDS)
+        except Exception:  # an edge: the pump outlives whatever it meets
+            self._stats.claim_failures += 1
+            _log.exception("claim-failed", queue=self._queue)
+            return Rest(Until.TIME, self._backoff.next())
+        return self._take(reply, credential)
 
-    def _report(self, trouble: str, *, defect: bool = False) -> None:
-        """Log trouble once, and once that it is over."""
+    def _take(self, reply: ClaimReply, credential: Credential) -> Rest:
+        self._backoff.reset()
+        self._stats.claimed(len(reply.grants), reply.reason)
+        for grant in reply.grants:
+            self._start(grant, credential)
+        if reply.reason is WaitReason.UNCONFIGURED:
+            self._tell("unconfigured", f"the store has no configuration of {self._queue}")
+        else:
+            self._tell("", "")
+        return rest_after(reply)
+
+    def _tell(self, trouble: str, message: str) -> None:
+        """Log what keeps the pump from claiming, once per change."""
         if trouble == self._trouble:
             return
-        self._trouble = trouble
         if trouble:
-            log.warning("claims_fail", error=trouble, exc_info=defect)
+            _log.warning(trouble, queue=self._queue, message=message)
         else:
-            log.info("claims_work_again")
+            _log.info("claiming-again", queue=self._queue, after=self._trouble)
+        self._trouble = trouble
 
-    async def _take(self, reply: ClaimReply, free: int) -> None:
-        if self.stopping.is_set() and reply.grants:
-            pairs = [(grant.id, grant.fence) for grant in reply.grants]
-            with suppress(StoreError):  # else the leases run out, which costs time only
-                await self._store.release(self._queue, pairs)
+    # ------------------------------------------------------------ rests
+
+    async def _rest(self, rest: Rest) -> None:
+        if self._stopping.is_set():
             return
-        for grant in reply.grants:
-            self._work.start(grant)
-        self._metrics.claims.labels(str(reply.reason or "granted")).inc()
-        if reply.reason is None or reply.reason is WaitReason.AGAIN:
-            return
-        wait = min(reply.wait_seconds, MAX_SLEEP_SECONDS)
-        if reply.reason in _WOKEN:
-            await self._work_or_stop(wait)
-        else:
-            await self._sleep(wait + random.random() * _JITTER_SECONDS)
+        if rest.until is Until.WORK:
+            await self._work(rest.seconds)
+        elif rest.until is Until.TIME:
+            await self._time(rest.seconds)
 
-    # ------------------------------------------------------------ waiting
+    async def _slot(self) -> None:
+        """Until a slot is free."""
+        await self._in_flight.freed.wait()
+        self._in_flight.freed.clear()
 
-    async def _slot_or_stop(self) -> None:
-        self._work.changed.clear()
-        if len(self._work.held) >= self._slots:
-            await self._first(self._work.changed.wait())
-
-    async def _work_or_stop(self, seconds: float) -> None:
+    async def _time(self, seconds: float) -> None:
         try:
-            await self._first(self._store.wait_for_work(self._queue, max(seconds, 0.05)))
-        except StoreError:
-            await self._sleep(self._backoff.next())
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
 
-    async def _sleep(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), seconds)
-
-    async def _first(self, waiting: Coroutine[Any, Any, bool]) -> None:
-        """Wait for something, or for the stop."""
-        task = asyncio.create_task(waiting)
-        stop = asyncio.create_task(self.stopping.wait())
-        done, pending = await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        for one in pending:
-            one.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        if task in done:
-            task.result()
+    async def _work(self, seconds: float) -> None:
+        """Until the store announces work, at most `seconds`."""
+        waiter = asyncio.create_task(self._store.wait_for_work(self._queue, seconds))
+        stopped = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((waiter, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not waiter.done():
+            waiter.cancel()
+        (answer,) = await asyncio.gather(waiter, return_exceptions=True)
+        if isinstance(answer, Exception):
+            await self._time(self._backoff.next())

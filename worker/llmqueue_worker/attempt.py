@@ -1,0 +1,86 @@
+"""One attempt in this process: a granted job, whether its request left, and why it has to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+from llmqueue.credentials import Credential
+from llmqueue.store.port import Grant
+
+
+class Stop(StrEnum):
+    """Why an attempt ends before its call did."""
+
+    DRAINING = "draining"
+    """Not sent yet: given back at once."""
+    LOST = "lost"
+    """Its lease is somebody else's, and nothing was sent."""
+    CANCELLED = "cancelled"
+    OVERDUE = "overdue"
+    """The drain's time is over."""
+
+
+class Attempt:
+    """A claimed job while this process holds it.
+
+    Times are of the loop's clock. `ends_at`: when its call is over at the latest.
+    """
+
+    __slots__ = (
+        "_ask",
+        "asked",
+        "begun",
+        "credential",
+        "ends_at",
+        "finished",
+        "give_back",
+        "grant",
+        "sent",
+        "started_at",
+        "stop",
+        "task",
+    )
+
+    def __init__(
+        self,
+        grant: Grant,
+        credential: Credential,
+        *,
+        ask: Callable[[Attempt], Awaitable[None]],
+        started_at: float,
+        ends_at: float,
+    ) -> None:
+        self.grant = grant
+        self.credential = credential
+        self.started_at = started_at
+        self.ends_at = ends_at
+        self.begun = False
+        """Its task has taken its first step."""
+        self.give_back = False
+        """It is to be released once it has stopped."""
+        self.asked = False
+        """The store was asked, so it may hold the job as sent."""
+        self.sent = False
+        """The store said ok: bytes may have left."""
+        self.finished = False
+        """The call is over; what came of it is on its way to the store."""
+        self.stop: Stop | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._ask = ask
+
+    async def send(self) -> None:
+        """Ask whether the request may leave now. Raises NotSent: it must not."""
+        self.asked = True
+        await self._ask(self)
+        self.sent = True
+
+    def interrupt(self, why: Stop) -> None:
+        """End the call; the first reason counts. Nothing happens once the call is over."""
+        if self.stop is not None or self.finished:
+            return
+        self.stop = why
+        # A task that is cancelled before its first step never runs: it looks at `stop` instead.
+        if self.begun and self.task is not None:
+            self.task.cancel()

@@ -1,0 +1,64 @@
+"""What this process holds: attempts by fence, and the slots they take."""
+
+from __future__ import annotations
+
+import asyncio
+
+from llmqueue_worker.attempt import Attempt
+
+
+class InFlight:
+    """Attempts from their claim until the store has acknowledged their end.
+
+    `freed` is set whenever a slot becomes free.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.freed = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.ended = 0
+        """Attempts that came to their end here."""
+        # By fence: a job whose lease was lost may come back here while its first call still runs.
+        self._attempts: dict[str, Attempt] = {}
+        self._suspects = 0
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    @property
+    def free(self) -> int:
+        return self.slots - len(self._attempts)
+
+    @property
+    def clean(self) -> bool:
+        """No job runs here whose earlier run ended with its process."""
+        return self._suspects == 0
+
+    def attempts(self) -> list[Attempt]:
+        return list(self._attempts.values())
+
+    def get(self, fence: str) -> Attempt | None:
+        return self._attempts.get(fence)
+
+    def leases(self) -> dict[str, str]:
+        """Job id → fence, the newest one of a job."""
+        return {attempt.grant.id: fence for fence, attempt in self._attempts.items()}
+
+    def longest_remaining(self, now: float) -> float:
+        """Seconds until the last call is over at the latest; 0 with none."""
+        return max((a.ends_at - now for a in self._attempts.values()), default=0.0)
+
+    def add(self, attempt: Attempt) -> None:
+        self._attempts[attempt.grant.fence] = attempt
+        self._suspects += attempt.grant.crashes > 0
+        self.idle.clear()
+
+    def remove(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.grant.fence]
+        self._suspects -= attempt.grant.crashes > 0
+        self.ended += 1
+        self.freed.set()
+        if not self._attempts:
+            self.idle.set()
