@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from llmqueue.documents import is_object
 from llmqueue.errors import StoreUnavailable, UsageError
 
 DATA_DIR_VARIABLE = "LLMQUEUE_DATA_DIR"
@@ -84,7 +85,7 @@ class DataDir:
             found = json.loads(self.note.read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return found if is_object(found) else {}
 
 
 def store_url(redis_url: str | None, data_dir: Path | None) -> str:

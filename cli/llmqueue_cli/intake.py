@@ -118,7 +118,7 @@ class Ends:
 
 async def wait_for(store: IntakeStore, ids: Sequence[str], progress: Progress) -> Ends:
     """Watch jobs until each has ended or waits in review. An outage of a minute is sat out."""
-    pending = list(dict.fromkeys(ids))
+    pending: list[str] = list(dict.fromkeys(ids))
     total, counts = len(pending), dict.fromkeys(JobState, 0)
     pause, away = _FIRST_LOOK_SECONDS, 0.0
     while pending:

@@ -63,10 +63,11 @@ class Health:
     """The server; `port` 0 takes a free one, see `port` afterwards."""
 
     def __init__(self, stats: Stats, watch: LoopWatch, *, port: int, host: str = "") -> None:
-        from prometheus_client import make_wsgi_app  # noqa: PLC0415 - only where it is served
+        import prometheus_client  # noqa: PLC0415 - only where it is served
 
         self._stats, self._watch = stats, watch
-        self._metrics: Any = make_wsgi_app(registry(stats), disable_compression=True)
+        exposition: Any = prometheus_client
+        self._metrics = exposition.make_wsgi_app(registry(stats), disable_compression=True)
         self._server = make_server(host, port, self._answer, _Server, _Handler)
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(

@@ -24,6 +24,10 @@ _ALONE_SECONDS = 3.0
 _STOP_SECONDS = 30.0
 
 
+def _nothing(_signal: int, _frame: object) -> None:
+    """Only there to be called."""
+
+
 def _clients(socket_path: str) -> int:
     """Connected clients other than the one that asks."""
     answer = ask(socket_path, b"CLIENT LIST\r\n")
@@ -72,7 +76,7 @@ def keep(socket_path: str, command: list[str]) -> int:
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler no byte is written
+    signal.signal(signal.SIGCHLD, _nothing)  # without a handler no byte is written
     server = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

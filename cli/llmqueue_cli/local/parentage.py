@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_LIBC: ctypes.CDLL | None = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def end_with_parent(signal_number: signal.Signals) -> Callable[[], None]:

@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def _environment(kind: WorkerKind, uid: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _output(log_file: Path | None) -> Iterator[int]:
+def _output(log_file: Path | None) -> Generator[int]:
     """A descriptor for what a worker prints."""
     if log_file is None:
         yield sys.__stderr__.fileno() if sys.__stderr__ else DEVNULL

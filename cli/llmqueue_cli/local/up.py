@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -191,7 +191,7 @@ class Up:
 
 
 @contextlib.contextmanager
-def _signals(handlers: dict[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+def _signals(handlers: dict[signal.Signals, Callable[[], object]]) -> Generator[None]:
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
@@ -203,7 +203,7 @@ def _signals(handlers: dict[signal.Signals, Callable[[], object]]) -> Iterator[N
 
 
 @contextlib.contextmanager
-def _folder(options: UpOptions) -> Iterator[DataDir]:
+def _folder(options: UpOptions) -> Generator[DataDir]:
     """The locked data folder. With a Redis of the user's own nothing is kept, so that several
     `up` may run: a temporary folder holds the keys."""
     private = options.redis_url is not None
@@ -227,7 +227,7 @@ async def serving(
     journal: Journal,
     *,
     amend: Callable[[LLMQueue], LLMQueue] = lambda queue: queue,
-) -> AsyncIterator[Up]:
+) -> AsyncGenerator[Up]:
     """Everything that `Up.run` needs, taken down again at the end.
 
     Raises UsageError (manifests, keys, folder in use), StoreError.

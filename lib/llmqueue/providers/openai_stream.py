@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any, cast
 
+from llmqueue.documents import is_list
 from llmqueue.outcome import Usage
 from llmqueue.providers.classify import ErrorBody, error_from_json
 from llmqueue.providers.estimate import BYTES_PER_TOKEN
@@ -26,9 +27,9 @@ def _merge(into: dict[str, Any], delta: dict[str, Any]) -> None:
             into[name] = known + value
         elif isinstance(value, dict):
             _merge(into.setdefault(name, {}), cast("dict[str, Any]", value))
-        elif isinstance(value, list):
+        elif is_list(value):
             parts = cast("list[Any]", into.setdefault(name, []))
-            for item in cast("list[Any]", value):
+            for item in value:
                 _merge_part(parts, item)
         else:
             into[name] = value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
+from llmqueue.documents import is_list
 from llmqueue.errors import InvalidJob
 
 
@@ -23,12 +24,12 @@ def model_of(payload: Mapping[str, Any], allowed: tuple[str, ...]) -> str:
 def messages_of(payload: Mapping[str, Any]) -> list[Any]:
     """The messages. Raises InvalidJob unless they are a list with at least one."""
     messages = payload.get("messages")
-    if not isinstance(messages, list) or not messages:
+    if not is_list(messages) or not messages:
         raise InvalidJob("payload.messages: a list with at least one message is needed")
-    for number, message in enumerate(cast("list[Any]", messages)):
+    for number, message in enumerate(messages):
         if not isinstance(message, dict) or "role" not in message:
             raise InvalidJob(f"payload.messages[{number}]: an object with `role` is needed")
-    return cast("list[Any]", messages)
+    return messages
 
 
 def count_of(payload: Mapping[str, Any], name: str) -> int | None:

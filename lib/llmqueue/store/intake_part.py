@@ -125,12 +125,9 @@ class IntakePart:
             head = await client.lindex(f"{start}ready:{job.queue}:{band}:{lane}", 0)
             if head is None:
                 return 0
-            numbers: Sequence[Any] = await asyncio.gather(
-                client.hget(f"{start}j:{job.id}", "n"),
-                client.hget(f"{start}j:{head.decode()}", "n"),
-            )
-        mine, first = (int(number or 0) for number in numbers)
-        return max(0, mine - first)
+            mine: bytes | None = await client.hget(f"{start}j:{job.id}", "n")
+            first: bytes | None = await client.hget(f"{start}j:{head.decode()}", "n")
+        return max(0, int(mine or 0) - int(first or 0))
 
     async def set_suspended(self, queue: str, suspended: bool) -> None:
         await self._control(queue, "suspend" if suspended else "unsuspend")

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from llmqueue.config import Limit, Retention, RetryPolicy, UnknownOutcomePolicy
 from llmqueue.errors import QueueFull
 from llmqueue.outcome import Usage
-from llmqueue.states import JobState, LimitUnit, OutcomeClass
+from llmqueue.states import LimitUnit, OutcomeClass
 from llmqueue.store import RedisStore
 from llmqueue.store.codec import STATES
 from llmqueue.store.port import Beat, Grant
@@ -104,7 +104,9 @@ class StoreMachine(RuleBasedStateMachine):
         cheap=st.booleans(),
         max_attempts=st.sampled_from([None, None, 1, 3]),
     )
-    def enqueue(self, count, priority, tenant, feature, tokens, delay, deadline, cheap, max_attempts):
+    def enqueue(
+        self, count, priority, tenant, feature, tokens, delay, deadline, cheap, max_attempts
+    ):
         jobs = [
             self.bench.new(
                 priority=priority,
@@ -246,7 +248,9 @@ class StoreMachine(RuleBasedStateMachine):
         store, queue = self.bench.store, self.bench.queue
         if on:
             counts = self.ask(store.mark_drain(queue, [worker], seconds=5))
-            assert counts[worker] >= sum(1 for h in self.held.values() if h.worker == worker and h.sent)
+            assert counts[worker] >= sum(
+                1 for h in self.held.values() if h.worker == worker and h.sent
+            )
         else:
             self.ask(store.unmark_drain(queue, [worker]))
 
@@ -281,10 +285,14 @@ class StoreMachine(RuleBasedStateMachine):
         redis, key, queue = self.bench.redis, self.bench.key, self.bench.queue
         places: Counter[str] = Counter()
         listed: Counter[str] = Counter()
-        async for raw in redis.scan_iter(match=key("ready", queue, "*").replace("{", "\\{"), count=1000):
+        async for raw in redis.scan_iter(
+            match=key("ready", queue, "*").replace("{", "\\{"), count=1000
+        ):
             listed.update(i.decode() for i in await redis.lrange(raw, 0, -1))
         for band in range(4):
-            listed.update(i.decode() for i in await redis.zrange(key("front", queue, str(band)), 0, -1))
+            listed.update(
+                i.decode() for i in await redis.zrange(key("front", queue, str(band)), 0, -1)
+            )
         where = {
             "D": await redis.zrange(key("delayed", queue), 0, -1),
             "LS": await redis.zrange(key("leases", queue), 0, -1),
@@ -345,14 +353,10 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def ledger_is_the_bill(self):
         rows = self.ask(self.bench.redis.xrange(self.bench.key("ledger")))
-        booked = Counter(
-            row[b"f"].decode() for _, row in rows if row[b"k"] != b"correction"
-        )
+        booked = Counter(row[b"f"].decode() for _, row in rows if row[b"k"] != b"correction")
         assert all(count <= 1 for count in booked.values()), "a call is in the ledger twice"
         settled_sent = {fence for fence in self.settled if fence in self.sent_fences}
         assert settled_sent <= set(booked), "a settled call is not in the ledger"
         assert set(booked) <= self.sent_fences, "the ledger has a call that was never sent"
         for _, row in rows:
             json.loads(row[b"e"])
-
-

@@ -128,9 +128,7 @@ async def test_failed_jobs_spread_by_jitter(bench: StoreBench) -> None:
     await bench.enqueue(40)
     for n, grant in enumerate((await bench.claim(40)).grants):
         await bench.send(grant)
-        await bench.settle(
-            grant, OutcomeClass.TRANSIENT, retry_after_seconds=30, jitter=n / 40
-        )
+        await bench.settle(grant, OutcomeClass.TRANSIENT, retry_after_seconds=30, jitter=n / 40)
     due = [
         score
         for _, score in await bench.redis.zrange(
@@ -297,9 +295,7 @@ async def test_quota_pauses_the_credential(bench: StoreBench, kind: OutcomeClass
     first, second = (await bench.claim(2, credential="k1")).grants
     await bench.send(first, credential="k1")
     await bench.settle(first, kind, credential="k1", message="insufficient_quota")
-    reply = await bench.store.mark_sent(
-        bench.queue, [(second.id, second.fence)], credential="k1"
-    )
+    reply = await bench.store.mark_sent(bench.queue, [(second.id, second.fence)], credential="k1")
     assert reply[0].reason is RefusalReason.PAUSED
     assert (await claim_with(bench, "k1")).reason is WaitReason.PAUSED
     assert await bench.states() == {"ready": 6}

@@ -321,9 +321,7 @@ async def test_charge_table(
 
 async def test_refund_opens_the_pacer_too(bench: StoreBench) -> None:
     """Q27: a refund goes back to window and pacer, once however often it is settled."""
-    await bench.configure(
-        budget={"limits": (Limit(TOKENS, 6000),), "token_accounting": "correct"}
-    )
+    await bench.configure(budget={"limits": (Limit(TOKENS, 6000),), "token_accounting": "correct"})
     await bench.enqueue(5, tokens=(10, 3000))
     grant = await bench.take()
     await bench.send(grant)

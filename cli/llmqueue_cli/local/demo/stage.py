@@ -7,7 +7,7 @@ import contextlib
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -194,7 +194,7 @@ async def _figures(stage: Stage, seconds: float) -> Figures:
 
 
 @contextlib.asynccontextmanager
-async def _providers() -> AsyncIterator[dict[str, DemoProvider]]:
+async def _providers() -> AsyncGenerator[dict[str, DemoProvider]]:
     """Both simulated providers, as processes of their own."""
     found = {part.queue: DemoProvider(part.kind, part.limit) for part in PARTS}
     try:
@@ -207,7 +207,7 @@ async def _providers() -> AsyncIterator[dict[str, DemoProvider]]:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(stopping: asyncio.Event) -> Iterator[None]:
+def _stopped_by_signals(stopping: asyncio.Event) -> Generator[None]:
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
