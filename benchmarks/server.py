@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -32,9 +33,13 @@ def _die_with_parent() -> None:
 
 
 class Server:
-    """`with Server() as server: … server.url`. Its data goes with it."""
+    """`with Server() as server: … server.url`. Its data goes with it.
 
-    def __init__(self) -> None:
+    `options`: server options that win over these.
+    """
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self._options = options or {}
         self._folder = Path(tempfile.mkdtemp(prefix="llmqueue-bench-"))
         self._port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,6 +63,7 @@ class Server:
             "appendfsync": "everysec",
             "maxmemory-policy": "noeviction",
             "logfile": str(self._folder / "log"),
+            **self._options,
         }
         command = [str(get_binary_path())]
         for name, value in options.items():

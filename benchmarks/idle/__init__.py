@@ -1,0 +1,1 @@
+"""What a worker costs that has nothing to do."""

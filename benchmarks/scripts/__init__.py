@@ -1,0 +1,1 @@
+"""How long each script keeps the server from others, and what a waiting job costs in memory."""
