@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from enum import Enum, auto
+from typing import Literal
 
 import structlog
 
@@ -100,8 +101,8 @@ class Worker:
     async def run(self) -> Ending:
         """Work, drain, leave."""
         beating = asyncio.create_task(self.heartbeat.run(), name="heartbeat")
-        pumping = asyncio.create_task(self._pump(), name="pump")
         stopped = asyncio.create_task(self._stop.wait())
+        pumping = asyncio.create_task(self._pump(stopped), name="pump")
         await asyncio.wait((pumping, stopped), return_when=asyncio.FIRST_COMPLETED)
         _log.info(
             "draining",
@@ -110,6 +111,10 @@ class Worker:
             in_flight=len(self.in_flight),
         )
         self.heartbeat.ready = False
+        if not self._stop.is_set():
+            # Recycling hurries nobody: giving back what is not sent yet, an image that may start
+            # one job only would never run it.
+            await self._wait_for(self.in_flight.idle, stopped)
         await drain(
             self.pump,
             pumping,
@@ -124,14 +129,16 @@ class Worker:
         await self._leave()
         return Ending.STOPPED if self._stop.is_set() else Ending.RECYCLED
 
-    async def _pump(self) -> None:
+    async def _pump(self, stopped: asyncio.Task[Literal[True]]) -> None:
         """Claim once the planner can see this process: jobs of an unseen one look abandoned."""
-        seen = asyncio.create_task(self.heartbeat.seen.wait())
-        stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((seen, stopped), return_when=asyncio.FIRST_COMPLETED)
-        for task in (seen, stopped):
-            task.cancel()
+        await self._wait_for(self.heartbeat.seen, stopped)
         await self.pump.run()
+
+    async def _wait_for(self, event: asyncio.Event, stopped: asyncio.Task[Literal[True]]) -> None:
+        """Until the event or the stop."""
+        waiting = asyncio.create_task(event.wait())
+        await asyncio.wait((waiting, stopped), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
 
     async def _leave(self) -> None:
         await self.recorder.close()
