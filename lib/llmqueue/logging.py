@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import structlog
@@ -32,6 +33,20 @@ def scrub(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutabl
     return event
 
 
+class _StandardError:
+    """A logger that never raises: a closed pipe must not end what it tells of."""
+
+    def __init__(self, *_args: object) -> None:
+        """Made for each line, so that a replaced stream is used."""
+
+    def msg(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+
+    debug = info = warning = error = exception = msg
+
+
 def configure(
     level: Literal["debug", "info", "warning", "error"],
     style: Literal["json", "console"],
@@ -53,8 +68,7 @@ def configure(
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        logger_factory=_StandardError,
     )
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(**fields)

@@ -1,0 +1,124 @@
+"""How the process starts and ends, in this process; real ones are in the integration tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from llmqueue_worker import process, recycle
+from llmqueue_worker.signals import StopSignals, hold_back
+
+HANDLED = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def kill(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_signals_count_from_the_installation_on() -> None:
+    signals = StopSignals()
+    signals.install()
+    assert not signals.received
+    kill(signal.SIGTERM)
+    assert signals.received
+    assert signals.interrupts == 0
+    kill(signal.SIGINT)
+    kill(signal.SIGINT)
+    assert signals.interrupts == 2
+
+
+async def test_earlier_and_later_signals_reach_the_loop() -> None:
+    """Q4: a SIGTERM during the imports is not lost."""
+    signals = StopSignals()
+    signals.install()
+    kill(signal.SIGTERM)
+    told = 0
+
+    def notify() -> None:
+        nonlocal told
+        told += 1
+
+    loop = asyncio.get_running_loop()
+    signals.attach(loop, notify)
+    await asyncio.sleep(0)
+    assert told == 1
+    kill(signal.SIGTERM)
+    async with asyncio.timeout(5):
+        while told < 2:
+            await asyncio.sleep(0.001)
+    signals.detach(loop)
+    kill(signal.SIGTERM)
+    await asyncio.sleep(0)
+    assert told == 2
+    assert signals.received
+
+
+def test_signals_are_kept_across_an_exec() -> None:
+    """A SIGTERM between two images must not kill the process: it is delivered to the next one."""
+    signals = StopSignals()
+    signals.install()
+    hold_back()
+    kill(signal.SIGTERM)
+    assert not signals.received
+    signals.install()
+    assert signals.received
+
+
+def test_executes_itself_with_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(os, "execv", lambda path, args: executed.append((path, args)))
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "llmqueue_worker"])
+    recycle.execute_anew()
+    assert executed == [(sys.executable, [sys.executable, "-m", "llmqueue_worker"])]
+
+
+def environment(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    for name in [name for name in os.environ if name.startswith("LLMQUEUE_")]:
+        monkeypatch.delenv(name)
+    for name, value in values.items():
+        monkeypatch.setenv(f"LLMQUEUE_{name.upper()}", value)
+
+
+def test_wrong_settings_are_named_and_no_secret_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment(monkeypatch, redis_url="redis://:hunter2@host", slots="none")
+    assert process.run(StopSignals()) == process.EXIT_USAGE
+    told = capsys.readouterr().err
+    for name in ("QUEUE", "WORKER_UID", "PROVIDER", "BASE_URL", "SLOTS"):
+        assert f"LLMQUEUE_{name}: " in told
+    assert "hunter2" not in told
+
+
+def test_a_url_that_is_none_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment(
+        monkeypatch,
+        redis_url="http://:hunter2@host",
+        queue="default/q",
+        worker_uid="u",
+        provider="openai",
+        base_url="http://127.0.0.1:9",
+    )
+    assert process.run(StopSignals()) == process.EXIT_USAGE
+    told = capsys.readouterr().err
+    assert "settings-unusable" in told
+    assert "hunter2" not in told
