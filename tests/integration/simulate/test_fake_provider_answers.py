@@ -207,6 +207,9 @@ async def test_an_honoured_key_is_answered_again_without_a_bill(http: httpx2.Asy
         assert first.json()["id"] == second.json()["id"]
         assert fake.billed() == {"a": 1}
         assert [each["replayed"] for each in fake.calls()] == [False, True, True]
+        # The second of two at once waits for the first, rather than being worked on as well.
+        await asyncio.gather(*(call(http, fake, key="b/1") for _ in range(2)))
+        assert fake.billed() == {"a": 1, "b": 1}
 
 
 async def test_a_key_is_not_honoured_unless_asked(http: httpx2.AsyncClient) -> None:

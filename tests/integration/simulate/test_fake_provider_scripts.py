@@ -43,6 +43,8 @@ async def test_the_listener_closes_and_opens_by_script(
     fake.set_faults((Rule(Fault("connect_refused"), 0.0, 0.6),))
     await asyncio.sleep(0.1)
     with pytest.raises(httpx2.ConnectError):
+        await faulty(http, fake, "")
+    with pytest.raises(httpx2.ConnectError):
         async with httpx2.AsyncClient(trust_env=False) as fresh:
             await faulty(fresh, fake, "")
     await asyncio.sleep(0.8)
@@ -77,6 +79,18 @@ async def test_a_script_for_some_time(http: httpx2.AsyncClient) -> None:
         assert (await faulty(http, fake, "")).status_code == 200
         stats = fake.stats()
     assert (stats["injected_429"], stats["injected_529"], stats["answered_429"]) == (1, 1, 0)
+
+
+async def test_a_failed_call_gives_its_tokens_back_where_usage_counts(
+    http: httpx2.AsyncClient,
+) -> None:
+    options = ProviderOptions(shape="anthropic", limits=Limits(9, None, 1000))
+    async with FakeProvider(options) as fake:
+        await faulty(http, fake, "500")
+        headers = (await faulty(http, fake, "500 message=again")).headers
+    # What the second one asks for is counted while it runs; the first one's is not.
+    assert headers["anthropic-ratelimit-input-tokens-remaining"] == str(1000 - 9)
+    assert headers["anthropic-ratelimit-requests-remaining"] == "7"
 
 
 async def test_calls_that_fail_count_against_the_limits(http: httpx2.AsyncClient) -> None:

@@ -45,6 +45,21 @@ def test_the_worst_window_is_that_of_all_windows(calls: list[tuple[int, int]]) -
     assert ledger.worst(Dimension.TOKENS).amount == max(map(sum, windows))
 
 
+def test_calls_a_whole_window_apart_are_not_in_one(clock: Clock) -> None:
+    ledger = _ledger(clock)
+    for clock.now in (1.0, 60.9, 61.0):
+        ledger.arrive(key="", demand=Demand(), limits=ONE)
+    assert ledger.worst(Dimension.REQUESTS).amount == 2
+
+
+def test_with_correct_counting_a_refused_call_keeps_what_it_asked_for(clock: Clock) -> None:
+    ledger = _ledger(clock, "correct")
+    call = ledger.arrive(key="", demand=Demand(10, 500), limits=ONE)
+    call.refused()
+    call.ended()
+    assert ledger.worst(Dimension.TOKENS).amount == 500
+
+
 def test_the_dimension_nearest_its_limit_is_named(clock: Clock) -> None:
     ledger = _ledger(clock)
     for _ in range(3):
