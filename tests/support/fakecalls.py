@@ -62,5 +62,5 @@ def head_of(answer: bytes) -> tuple[int, dict[str, str], bytes]:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something to become true, at most 10 s."""
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - counts have no event to wait for
+        while not condition():
             await asyncio.sleep(0.02)
