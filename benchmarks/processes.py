@@ -19,6 +19,11 @@ def require_linux() -> None:
         raise SystemExit("the benchmarks read /proc and run on Linux only")
 
 
+def end_tidily() -> None:
+    """Let SIGTERM unwind like an exception, so that servers and workers end with this process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def _fields(pid: int) -> list[str] | None:
     """Fields of /proc/<pid>/stat from the third (state) on; None where it is gone."""
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import facts, sentence
-from benchmarks.processes import cpu_seconds, end_session, require_linux, rss_bytes
+from benchmarks.processes import cpu_seconds, end_session, end_tidily, require_linux, rss_bytes
 from benchmarks.server import Server
 from benchmarks.tables import table
 from llmqueue.config import BudgetConfig, Limit, QueueConfig
@@ -22,7 +22,10 @@ from llmqueue.store import connect
 
 HERE = Path(__file__).parent
 QUEUE = "bench/idle"
-SETTLE_SECONDS = 5.0
+START_SECONDS = 60.0
+"""How long its start may take: it is over when a look of LOOK_SECONDS shows little CPU."""
+LOOK_SECONDS = 3.0
+STARTED_CPU_SECONDS = 0.15
 CPU_BOUND_PERCENT = 1.0
 
 
@@ -48,8 +51,18 @@ def _environment(url: str) -> dict[str, str]:
     }
 
 
+def _started(pid: int) -> None:
+    """Wait until imports and the like are done, or START_SECONDS are over."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        before = cpu_seconds(pid)
+        time.sleep(LOOK_SECONDS)
+        if before and cpu_seconds(pid) - before < STARTED_CPU_SECONDS:
+            return
+
+
 def measure(seconds: float) -> dict[str, float]:
-    """The real worker process with health server; Raises RuntimeError where it ended early."""
+    """The real worker process with health server. Raises RuntimeError where it ended early."""
     with Server() as server:
         asyncio.run(_configure(server.url))
         worker = subprocess.Popen(
@@ -59,7 +72,7 @@ def measure(seconds: float) -> dict[str, float]:
             start_new_session=True,
         )
         try:
-            time.sleep(SETTLE_SECONDS)
+            _started(worker.pid)
             before, valkey, began = (
                 cpu_seconds(worker.pid),
                 cpu_seconds(server.pid),
@@ -111,6 +124,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 def main() -> None:
     require_linux()
+    end_tidily()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.idle", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="measure so long (30)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of results.md, results.json")

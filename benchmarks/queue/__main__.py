@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import facts
-from benchmarks.processes import require_linux
+from benchmarks.processes import end_tidily, require_linux
 from benchmarks.queue import recovery, report, speed
 from benchmarks.queue.environments import prepare, version
 from benchmarks.queue.systems import HERE, SYSTEMS, System, chosen
@@ -97,14 +97,15 @@ def run_recovery(systems: tuple[System, ...], *, cap_seconds: float) -> dict[str
 
 def main() -> None:
     require_linux()
+    end_tidily()
     arguments = _arguments()
     systems = chosen(arguments.only)
     prepare(systems)
-    results = report.load(arguments.out / "results.json")
     if arguments.kill:
-        results["recovery"] = run_recovery(systems, cap_seconds=arguments.kill_seconds)
+        part = {"recovery": run_recovery(systems, cap_seconds=arguments.kill_seconds)}
     else:
-        results["speed"] = run_speed(systems, jobs=arguments.jobs, rounds=arguments.rounds)
+        part = {"speed": run_speed(systems, jobs=arguments.jobs, rounds=arguments.rounds)}
+    results = report.load(arguments.out / "results.json") | part
     print(f"\n{report.write(arguments.out, results).read_text()}")
 
 

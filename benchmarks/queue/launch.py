@@ -18,7 +18,7 @@ _PRODUCER_SECONDS = 600
 def _environment(system: System, url: str, extra: Mapping[str, str]) -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": str(PROGRAMS),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), os.environ.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
         "BENCH_REDIS_URL": url,
         "BENCH_SLOTS": str(system.slots),

@@ -21,11 +21,12 @@ _START_SECONDS = 60
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """`interrupted` jobs were running at the kill; `back` of them ran to their end afterwards,
-    the last `last_seconds` after the kill (None: not one did within `cap_seconds`). `untouched`
-    jobs were waiting at the kill and `untouched_done` of them ran."""
+    the first `first_seconds` and the last `last_seconds` after the kill (None: not one did within
+    `cap_seconds`). `untouched` jobs were waiting at the kill and `untouched_done` of them ran."""
 
     interrupted: int
     back: int
+    first_seconds: float | None
     last_seconds: float | None
     untouched: int
     untouched_done: int
@@ -52,14 +53,14 @@ def measure(system: System, *, cap_seconds: float) -> Recovery:
         ended = set(marks.numbers("e"))
         interrupted = set(marks.numbers("s")) - ended
         untouched = set(range(jobs)) - interrupted - ended
-        last = None
         with worker(system, server.url, marks.path, hold_seconds=HOLD_SECONDS):
-            last = _watch(marks, interrupted, untouched, killed, cap_seconds)
+            first_seconds, last_seconds = _watch(marks, interrupted, untouched, killed, cap_seconds)
         done = set(marks.numbers("e"))
     return Recovery(
         interrupted=len(interrupted),
         back=len(interrupted & done),
-        last_seconds=last,
+        first_seconds=first_seconds,
+        last_seconds=last_seconds,
         untouched=len(untouched),
         untouched_done=len(untouched & done),
         cap_seconds=cap_seconds,
@@ -68,14 +69,15 @@ def measure(system: System, *, cap_seconds: float) -> Recovery:
 
 def _watch(
     marks: Marks, interrupted: set[int], untouched: set[int], killed: float, cap_seconds: float
-) -> float | None:
-    """Seconds from the kill to the end of the last interrupted job that came back."""
-    last, seen = None, 0
+) -> tuple[float | None, float | None]:
+    """Seconds from the kill to the ends of the first and last interrupted jobs that came back."""
+    first, last, seen = None, None, 0
     while time.monotonic() - killed < cap_seconds:
         done = set(marks.numbers("e"))
         if len(done & interrupted) > seen:
             seen, last = len(done & interrupted), time.monotonic() - killed
+            first = last if first is None else first
         if done >= interrupted | untouched:
             break
         time.sleep(0.1)
-    return last
+    return first, last

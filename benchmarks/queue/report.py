@@ -124,7 +124,8 @@ def _recovery(part: Mapping[str, Any]) -> list[str]:
             name,
             str(row["interrupted"]),
             str(row["back"]),
-            _when(row),
+            _when(row, "first_seconds"),
+            _when(row, "last_seconds"),
             f"{row['untouched_done']} of {row['untouched']}",
             promises[name],
         ]
@@ -134,6 +135,7 @@ def _recovery(part: Mapping[str, Any]) -> list[str]:
         "system",
         "running at the kill",
         "ran again",
+        "first one after",
         "last one after",
         "waiting ones run",
         "by its settings",
@@ -143,12 +145,15 @@ def _recovery(part: Mapping[str, Any]) -> list[str]:
         table(head, rows),
         "\n".join(f"- {line}" for line in failures(part)),
         "All processes of a worker are killed while every slot runs a job of one second, and"
-        f" another worker starts at once; watched for {part['cap_seconds']:g} s."
+        f" another worker starts at once; watched for {part['cap_seconds']:g} s. Jobs that no slot"
+        " had are the waiting ones; prefetched ones are away as long as the running ones. llmqueue"
+        " lets jobs whose worker died run one at a time in a process: one that kills its worker"
+        " takes no others with it."
         f" {sentence(part['machine'])}.",
     ]
 
 
-def _when(row: Mapping[str, Any]) -> str:
-    if row["last_seconds"] is None:
+def _when(row: Mapping[str, Any], name: str) -> str:
+    if row[name] is None:
         return f"not within {row['cap_seconds']:g} s"
-    return f"{row['last_seconds']:.0f} s"
+    return f"{row[name]:.0f} s"

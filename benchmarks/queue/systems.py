@@ -96,7 +96,7 @@ _THREADS = 8
 _COROUTINES = f"{SLOTS} coroutines"
 
 SYSTEMS: tuple[System, ...] = (
-    _ours("llmqueue", "noop", "lease of 10 s"),
+    _ours("llmqueue", "noop", "lease of 10 s, renewed every 3 s"),
     _ours(
         "llmqueue (sent + ledger)",
         "sent",

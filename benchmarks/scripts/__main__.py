@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import facts
-from benchmarks.processes import require_linux
+from benchmarks.processes import end_tidily, require_linux
 from benchmarks.scripts import scenarios
 from benchmarks.scripts.bench import PAYLOAD, Bench, bench
 from benchmarks.scripts.report import markdown
@@ -95,6 +95,7 @@ async def _all(share: float, only: str) -> dict[str, Any]:
 
 def main() -> None:
     require_linux()
+    end_tidily()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scripts", description=__doc__)
     parser.add_argument("--share", type=float, default=1.0, help="share of every size (1.0)")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")

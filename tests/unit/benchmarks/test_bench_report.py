@@ -81,6 +81,7 @@ def test_recovery_says_when_jobs_came_back(last_seconds: float | None, words: st
     recovered = {
         "interrupted": 32,
         "back": 32 if last_seconds else 0,
+        "first_seconds": last_seconds,
         "last_seconds": last_seconds,
         "untouched": 64,
         "untouched_done": 64,
