@@ -10,30 +10,25 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
+    ClusterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from llmqueue.errors import QueueFull, StoreMisconfigured, StoreUnavailable, UsageError
 
-_NOT_NOW = (
-    "READONLY",
-    "LOADING",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "TRYAGAIN",
-    "NOREPLICAS",
-    "MISCONF",
-    "BUSY",
-    "UNKILLABLE",
-    "UNBLOCKED",
-    "NOMASTERLINK",
-)
-_OUT_OF_MEMORY = "OOM"
+_NOT_NOW = ("NOREPLICAS", "MISCONF", "BUSY", "UNKILLABLE", "UNBLOCKED", "NOMASTERLINK")
+"""Error words that redis-py has no exception for; it leaves them at the start of the message."""
+_NOT_NOW_ERRORS = (ReadOnlyError, ClusterDownError, TryAgainError, AskError)
 COMMAND_TIMEOUT_SECONDS = 5.0
 CONNECT_TIMEOUT_SECONDS = 3.0
 
@@ -83,12 +78,12 @@ def translated() -> Generator[None]:
 
 
 def _response_error(exc: ResponseError) -> Exception:
+    """An error answer; redis-py has taken the error word off where it knows it."""
     text = str(exc)
-    word = text.split(" ", 1)[0]
-    if word == _OUT_OF_MEMORY or "OOM command not allowed" in text:
+    if isinstance(exc, OutOfMemoryError):
         return QueueFull("Redis has used up its memory; no job can be taken until some are done")
-    if word in _NOT_NOW or any(f"-{code} " in text for code in _NOT_NOW):
-        return StoreUnavailable(f"Redis is not ready: {text}")
-    if any(code in text for code in ("NOAUTH", "WRONGPASS", "NOPERM")):
+    if isinstance(exc, NoPermissionError):
         return StoreMisconfigured(f"Redis refuses the credentials: {text}")
+    if isinstance(exc, _NOT_NOW_ERRORS) or text.split(" ", 1)[0] in _NOT_NOW:
+        return StoreUnavailable(f"Redis is not ready: {text}")
     return StoreMisconfigured(f"Redis does not hold what llmqueue expects: {text}")
