@@ -21,6 +21,8 @@ class Usage:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False
+    cache_write_1h_tokens: int = 0
+    """Of the cache-written ones, those kept for an hour: they have a price of their own."""
 
 
 @dataclass(frozen=True, slots=True)

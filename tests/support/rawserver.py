@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -47,8 +48,8 @@ class Peer:
 class RawServer:
     port: int
     connections: int = 0
-    requests: int = 0
-    heads: list[bytes] = field(default_factory=list)
+    peers: list[Peer] = field(default_factory=list[Peer])
+    """Connections that are open."""
 
     @property
     def url(self) -> str:
@@ -56,19 +57,24 @@ class RawServer:
 
 
 @contextlib.asynccontextmanager
-async def raw_server(script: Callable[[Peer], Awaitable[None]]) -> AsyncIterator[RawServer]:
+async def raw_server(
+    script: Callable[[Peer], Awaitable[None]], *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[RawServer]:
     """Serve `script` on a free loopback port; whatever it leaves open is closed."""
     state = RawServer(0)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         state.connections += 1
+        peer = Peer(reader, writer)
+        state.peers.append(peer)
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await script(Peer(reader, writer))
+                await script(peer)
         finally:
+            state.peers.remove(peer)
             writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
     state.port = server.sockets[0].getsockname()[1]
     try:
         yield state

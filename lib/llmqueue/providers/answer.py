@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from llmqueue.outcome import Outcome
 from llmqueue.providers.classify import error_from_json, error_outcome, inner_class
 from llmqueue.providers.excerpt import excerpt
+from llmqueue.providers.fields import loads, mapping
+from llmqueue.providers.headers import request_id
 from llmqueue.states import OutcomeClass
 
 
@@ -17,9 +18,15 @@ def malformed(message: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
     return Outcome(
         OutcomeClass.MALFORMED,
         status=200,
-        message=f"{message}: {excerpt(body)}" if body else message,
-        request_id=headers.get("x-request-id") or headers.get("request-id") or "",
+        message=f"{message}: {excerpt(body, most=900)}" if body else message,
+        request_id=request_id(headers),
     )
+
+
+def _cut(body: bytes) -> bool:
+    """A JSON object that has begun and not ended: the rest was lost on its way."""
+    found = body.removeprefix(b"\xef\xbb\xbf").strip()
+    return found.startswith(b"{") and not found.endswith(b"}")
 
 
 def document_of(body: bytes, headers: Mapping[str, str], *, now: float) -> dict[str, Any] | Outcome:
@@ -30,25 +37,20 @@ def document_of(body: bytes, headers: Mapping[str, str], *, now: float) -> dict[
     if not body.strip():
         return malformed("an empty answer", b"", headers)
     try:
-        document = json.loads(body.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
+        document = loads(body)
+    except ValueError:
+        if _cut(body):
+            return Outcome(
+                OutcomeClass.UNKNOWN,
+                status=200,
+                message=f"the answer is cut: {excerpt(body, most=900)}",
+                code="cut_answer",
+                request_id=request_id(headers),
+            )
         return malformed("not JSON", body, headers)
-    if not isinstance(document, dict):
-        return malformed("not a JSON object", body, headers)
-    fields = cast("dict[str, Any]", document)
-    error = error_from_json(fields)
+    error = error_from_json(document)
     if error is not None:
         return error_outcome(inner_class(error), error, status=200, headers=headers, now=now)
-    return fields
-
-
-def count(fields: Mapping[str, Any], *path: str) -> int | None:
-    """A non-negative whole number at a path, None where it is missing or something else."""
-    value: Any = fields
-    for name in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = cast("Mapping[str, Any]", value).get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return None
-    return value
+    if not isinstance(document, dict):
+        return malformed("not a JSON object", body, headers)
+    return mapping(document)

@@ -5,10 +5,8 @@ Source: Anthropic's API reference and the anthropic SDK; facts in the design's p
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from llmqueue.errors import InvalidJob
 from llmqueue.job import Charge
@@ -18,13 +16,33 @@ from llmqueue.profiles import PROFILES
 from llmqueue.providers.answer import document_of, malformed
 from llmqueue.providers.anthropic_stream import AnthropicStream, usage_of
 from llmqueue.providers.classify import error_class, error_from_bytes, error_outcome
-from llmqueue.providers.estimate import BYTES_PER_TOKEN, input_size
-from llmqueue.providers.headers import anthropic_hints
+from llmqueue.providers.estimate import input_size, output_tokens
+from llmqueue.providers.fields import has_field, items, mapping, text
+from llmqueue.providers.headers import anthropic_hints, request_id
+from llmqueue.providers.media import anthropic_media
 from llmqueue.providers.port import Endpoint, HttpRequest, Prepared, StreamAssembler
-from llmqueue.providers.validate import count_of, flag_of, messages_of, model_of
+from llmqueue.providers.validate import (
+    call_headers,
+    count_of,
+    encoded,
+    flag_of,
+    messages_of,
+    model_of,
+)
 from llmqueue.states import OutcomeClass, ProviderType
 
 API_VERSION = "2023-06-01"
+
+
+def _unbounded(payload: Mapping[str, Any]) -> bool:
+    """Whether it may cost what tokens don't say: tools that run at the provider, dearer tiers."""
+    kinds = [mapping(tool).get("type", "custom") for tool in items(payload.get("tools"))]
+    return (
+        any(kind != "custom" for kind in kinds)
+        or payload.get("mcp_servers") is not None
+        or payload.get("container") is not None
+        or payload.get("speed") not in (None, "standard")
+    )
 
 
 class AnthropicProvider:
@@ -37,17 +55,24 @@ class AnthropicProvider:
         self, payload: Mapping[str, Any], *, models: tuple[str, ...], default_max_output_tokens: int
     ) -> Prepared:
         model = model_of(payload, models)
-        messages = messages_of(payload)
-        for number, message in enumerate(messages):
+        for number, message in enumerate(messages_of(payload)):
             if message["role"] not in ("user", "assistant"):
                 raise InvalidJob(
                     f"payload.messages[{number}].role: 'user' or 'assistant' is needed,"
-                    f" got {message['role']!r}; a system prompt goes into payload.system"
+                    f" got {message['role']!r:.40}; a system prompt goes into payload.system"
                 )
         output = count_of(payload, "max_tokens") or default_max_output_tokens
-        tokens, bound = input_size(messages, payload.get("system"), payload.get("tools"))
-        worst = worst_case(model, ProviderType.ANTHROPIC, input_tokens=bound, output_tokens=output)
-        return Prepared(model, Charge(tokens, output, worst), flag_of(payload, "stream"))
+        size = input_size(dict(payload), anthropic_media)
+        worst = None
+        if size.bound is not None and not _unbounded(payload):
+            worst = worst_case(
+                model,
+                ProviderType.ANTHROPIC,
+                input_tokens=size.bound,
+                output_tokens=output,
+                cache_writes=has_field(payload, "cache_control"),
+            )
+        return Prepared(model, Charge(size.tokens, output, worst), flag_of(payload, "stream"))
 
     def request(
         self,
@@ -59,17 +84,13 @@ class AnthropicProvider:
         default_max_output_tokens: int,
     ) -> HttpRequest:
         body = dict(payload)
-        body.setdefault("max_tokens", default_max_output_tokens)
-        headers = {
-            "content-type": "application/json",
-            "anthropic-version": API_VERSION,
-            "idempotency-key": f"{job_id}/{call}",
-            "x-client-request-id": f"{job_id}/{call}",
-        }
+        if body.get("max_tokens") is None:
+            body["max_tokens"] = default_max_output_tokens
+        headers = {**call_headers(job_id, call), "anthropic-version": API_VERSION}
         if endpoint.api_key:
             headers["x-api-key"] = endpoint.api_key
         url = endpoint.base_url.rstrip("/") + "/v1/messages"
-        return HttpRequest("POST", url, headers, json.dumps(body).encode())
+        return HttpRequest("POST", url, headers, encoded(body))
 
     def parse(
         self,
@@ -80,7 +101,7 @@ class AnthropicProvider:
         elapsed_seconds: float,
         now: float,
     ) -> Outcome:
-        if status != 200:
+        if not 200 <= status < 300:
             error = error_from_bytes(body)
             kind = error_class(status, error, elapsed_seconds=elapsed_seconds)
             return error_outcome(kind, error, status=status, headers=headers, now=now)
@@ -90,17 +111,15 @@ class AnthropicProvider:
         content = document.get("content")
         if document.get("type") != "message" or not isinstance(content, list):
             return malformed("no message", body, headers)
-        usage = document.get("usage")
-        found = usage_of(cast("dict[str, Any]", usage)) if isinstance(usage, dict) else None
-        size = len(json.dumps(content))
+        usage = mapping(document.get("usage"))
         return Outcome(
             OutcomeClass.SUCCESS,
             status=status,
-            usage=found or Usage(0, math.ceil(size / BYTES_PER_TOKEN), estimated=True),
+            usage=usage_of(usage) or Usage(0, output_tokens(content), estimated=True),
             result=body,
-            model=str(document.get("model") or ""),
-            request_id=headers.get("request-id", ""),
-            service_tier=str(cast("dict[str, Any]", usage or {}).get("service_tier") or ""),
+            model=text(document.get("model")),
+            request_id=request_id(headers),
+            service_tier=text(usage.get("service_tier")),
         )
 
     def limit_hints(self, headers: Mapping[str, str], *, now: float) -> tuple[LimitHint, ...]:

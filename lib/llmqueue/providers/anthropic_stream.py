@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from llmqueue.outcome import Usage
-from llmqueue.providers.answer import count
-from llmqueue.providers.classify import ErrorBody, error_from_json
-from llmqueue.providers.estimate import BYTES_PER_TOKEN
+from llmqueue.providers.error_body import ErrorBody, error_from_json
+from llmqueue.providers.estimate import output_tokens
+from llmqueue.providers.fields import count, index, items, loads, mapping
 from llmqueue.providers.sse import SseEvent
 
 _DELTA_TEXTS = {
@@ -29,7 +29,14 @@ def usage_of(usage: Mapping[str, Any]) -> Usage | None:
         return None
     written = count(usage, "cache_creation_input_tokens") or 0
     read = count(usage, "cache_read_input_tokens") or 0
-    return Usage(fresh + written + read, produced, cached_tokens=read, cache_write_tokens=written)
+    hour = count(usage, "cache_creation", "ephemeral_1h_input_tokens") or 0
+    return Usage(
+        fresh + written + read,
+        produced,
+        cached_tokens=read,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=min(hour, written),
+    )
 
 
 class AnthropicStream:
@@ -41,67 +48,67 @@ class AnthropicStream:
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
         self._usage: dict[str, Any] = {}
-        self._length = 0
+        self._produced: list[str] = []
 
     def feed(self, event: SseEvent) -> None:
         try:
-            document = json.loads(event.data)
+            fields = mapping(loads(event.data))
         except ValueError:
             self.error = ErrorBody((), f"an event that is not JSON: {event.data[:200]}")
             return
-        if not isinstance(document, dict):
-            return
-        fields = cast("dict[str, Any]", document)
-        kind = str(fields.get("type") or event.name)
+        kind = fields.get("type") or event.name
         if kind == "error":
             self.error = error_from_json(fields) or ErrorBody((), "an error event")
         elif kind == "message_start":
-            self._message = dict(fields.get("message") or {})
-            self._usage.update(self._message.get("usage") or {})
+            self._message = dict(mapping(fields.get("message")))
+            self._usage.update(mapping(self._message.get("usage")))
         elif kind == "content_block_start":
-            block = cast("dict[str, Any]", fields.get("content_block") or {})
-            self._blocks[int(fields.get("index") or 0)] = dict(block)
+            block = mapping(fields.get("content_block"))
+            self._blocks[index(fields.get("index"))] = dict(block)
         elif kind == "content_block_delta":
-            self._add(int(fields.get("index") or 0), fields.get("delta") or {})
+            self._add(index(fields.get("index")), mapping(fields.get("delta")))
         elif kind == "message_delta":
-            self._message.update(fields.get("delta") or {})
+            self._message.update(mapping(fields.get("delta")))
             # Cumulative, not a difference.
-            self._usage.update(fields.get("usage") or {})
+            self._usage.update(mapping(fields.get("usage")))
         elif kind == "message_stop":
             self.finished = bool(self._message)
 
-    def _add(self, index: int, delta: dict[str, Any]) -> None:
+    def _add(self, number: int, delta: dict[str, Any]) -> None:
+        block = self._blocks.setdefault(number, {"type": "text", "text": ""})
+        citation = delta.get("citation")
+        if citation is not None:
+            block["citations"] = [*items(block.get("citations")), citation]
         name = _DELTA_TEXTS.get(str(delta.get("type")))
-        if name is None:
+        text = delta.get(name) if name else None
+        if name is None or not isinstance(text, str):
             return
-        text = str(delta.get(name) or "")
-        self._length += len(text)
-        block = self._blocks.setdefault(index, {"type": "text", "text": ""})
-        block[name] = str(block.get(name) or "") + text
+        self._produced.append(text)
+        known = block.get(name)
+        block[name] = known + text if isinstance(known, str) else text
+
+    def end(self) -> None:
+        """Only `message_stop` ends a message."""
 
     def usage(self) -> Usage:
         """What was used so far: the input as reported, the output by its length at least."""
-        known = usage_of({"output_tokens": 0, **self._usage})
-        by_length = math.ceil(self._length / BYTES_PER_TOKEN)
-        if known is None:
-            return Usage(0, by_length, estimated=True)
-        return Usage(
-            known.input_tokens,
-            max(known.output_tokens, by_length),
-            cached_tokens=known.cached_tokens,
-            cache_write_tokens=known.cache_write_tokens,
-            estimated=True,
-        )
+        known = usage_of({"output_tokens": 0, **self._usage}) or Usage(0, 0)
+        produced = max(known.output_tokens, output_tokens(*self._produced))
+        return replace(known, output_tokens=produced, estimated=True)
 
     def document(self) -> bytes:
-        content: list[dict[str, Any]] = []
-        for index in sorted(self._blocks):
-            block = dict(self._blocks[index])
-            partial = block.pop("partial_json", None)
-            if partial is not None:
-                try:
-                    block["input"] = json.loads(partial or "{}")
-                except ValueError:
-                    block["input"] = {}
-            content.append(block)
+        content = [_whole(self._blocks[number]) for number in sorted(self._blocks)]
         return json.dumps({**self._message, "content": content, "usage": self._usage}).encode()
+
+
+def _whole(block: dict[str, Any]) -> dict[str, Any]:
+    """A block whose input came as pieces of JSON text, with the input as it is."""
+    if "partial_json" not in block:
+        return block
+    done = {name: value for name, value in block.items() if name != "partial_json"}
+    try:
+        done["input"] = loads(block["partial_json"] or "{}")
+    except ValueError:
+        # max_tokens may end a tool's input in its middle: kept as text rather than lost.
+        done["input"] = {"partial_json": block["partial_json"]}
+    return done

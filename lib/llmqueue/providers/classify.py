@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
 
 from llmqueue.outcome import Outcome, Usage
+from llmqueue.providers.error_body import ErrorBody, error_from_bytes, error_from_json
 from llmqueue.providers.excerpt import excerpt
-from llmqueue.providers.retry_after import regain_access, retry_after
+from llmqueue.providers.headers import request_id
+from llmqueue.providers.retry_after import asked_in_words, regain_access, retry_after
 from llmqueue.states import OutcomeClass, Severity
+
+__all__ = [
+    "ErrorBody",
+    "error_class",
+    "error_from_bytes",
+    "error_from_json",
+    "error_outcome",
+    "inner_class",
+]
 
 _QUOTA_CODE = re.compile(
     r"insufficient_quota|credit_balance|billing_hard_limit|billing_not_active"
@@ -23,59 +31,18 @@ _QUOTA_TEXT = re.compile(
     re.I | re.S,
 )
 _QUOTA_STATUSES = frozenset({400, 402, 403, 429})
+_PER_MINUTE = re.compile(r"PerMinute")
+_NO_QUOTA = re.compile(r"\blimit: 0\b")
 _RAMP_CODES = frozenset({"slow_down", "ramp_limit_exceeded"})
-_OVERLOADED = re.compile(
-    r"overloaded|resource_unavailable|resource unavailable|engine_overloaded", re.I
-)
+_OVERLOADED = re.compile(r"overloaded|resource[_ ]unavailable", re.I)
+_KEY_REFUSED = re.compile(r"invalid_api_key|API_KEY_INVALID|(?:incorrect|invalid) api key", re.I)
 _CONTEXT = re.compile(
     r"context_length|maximum context|prompt is too long|too many tokens|string_above_max", re.I
 )
 _UNKNOWN_STATUSES = frozenset({408, 504, 520, 524})
 _LATE_BAD_GATEWAY_SECONDS = 30.0
 _CRITICAL = frozenset({OutcomeClass.AUTH, OutcomeClass.FORBIDDEN, OutcomeClass.QUOTA})
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorBody:
-    """What an error answer says: machine-readable words and a message."""
-
-    codes: tuple[str, ...]
-    message: str
-
-    @property
-    def code(self) -> str:
-        return self.codes[0] if self.codes else ""
-
-
-def _strings(*values: Any) -> tuple[str, ...]:
-    return tuple(value for value in values if isinstance(value, str) and value)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def error_from_json(document: Any) -> ErrorBody | None:
-    """The error inside a JSON document, in any provider's shape; None if there is none."""
-    outer = _mapping(document)
-    inner = outer.get("error")
-    if inner is None:
-        return None
-    if isinstance(inner, str):
-        return ErrorBody(_strings(outer.get("code"), outer.get("type")), inner)
-    body = _mapping(inner)
-    details = _mapping(body.get("details"))
-    codes = _strings(body.get("code"), details.get("error_code"), body.get("type"))
-    return ErrorBody(codes, str(body.get("message") or ""))
-
-
-def error_from_bytes(body: bytes) -> ErrorBody:
-    """The error in a body that may be anything."""
-    try:
-        found = error_from_json(json.loads(body.decode("utf-8-sig")))
-    except (ValueError, RecursionError):
-        found = None
-    return found or ErrorBody((), excerpt(body))
+_RATES = frozenset({OutcomeClass.RATE, OutcomeClass.RAMP})
 
 
 def _is_quota(status: int, error: ErrorBody) -> bool:
@@ -83,13 +50,12 @@ def _is_quota(status: int, error: ErrorBody) -> bool:
         return True
     if status not in _QUOTA_STATUSES:
         return False
-    return any(_QUOTA_CODE.search(code) for code in error.codes) or bool(
-        _QUOTA_TEXT.search(error.message)
-    )
-
-
-def _is_overloaded(error: ErrorBody) -> bool:
-    return any(_OVERLOADED.search(text) for text in (*error.codes, error.message))
+    if error.says(_QUOTA_CODE, words=False):
+        return True
+    # Gemini says the same words of a minute's limit, except where there is no quota at all.
+    if error.says(_PER_MINUTE, words=False):
+        return _NO_QUOTA.search(error.message) is not None
+    return _QUOTA_TEXT.search(error.message) is not None
 
 
 def error_class(status: int, error: ErrorBody, *, elapsed_seconds: float = 0.0) -> OutcomeClass:
@@ -98,11 +64,11 @@ def error_class(status: int, error: ErrorBody, *, elapsed_seconds: float = 0.0) 
         return OutcomeClass.QUOTA
     if any(code in _RAMP_CODES for code in error.codes):
         return OutcomeClass.RAMP
-    if status in (401, 407):
+    if status in (401, 407) or (status == 400 and error.says(_KEY_REFUSED)):
         return OutcomeClass.AUTH
     if status == 403:
         return OutcomeClass.FORBIDDEN
-    if status == 529 or (status in (429, 503) and _is_overloaded(error)):
+    if status == 529 or (status in (429, 503) and error.says(_OVERLOADED)):
         return OutcomeClass.OVERLOAD
     if status == 429:
         return OutcomeClass.RATE
@@ -110,6 +76,8 @@ def error_class(status: int, error: ErrorBody, *, elapsed_seconds: float = 0.0) 
         return OutcomeClass.UNKNOWN
     if status == 502 and elapsed_seconds > _LATE_BAD_GATEWAY_SECONDS:
         return OutcomeClass.UNKNOWN
+    if status < 400:
+        return OutcomeClass.MALFORMED
     return OutcomeClass.TRANSIENT if status >= 500 else OutcomeClass.PERMANENT
 
 
@@ -123,25 +91,26 @@ _INNER_STATUS = (
     (re.compile(r"timeout"), 504),
     (re.compile(r"invalid_request|not_found|request_too_large"), 400),
 )
+_STATUS = re.compile(r"[45][0-9][0-9]")
 
 
 def inner_class(error: ErrorBody) -> OutcomeClass:
     """The class of an error that came inside a 200 or as a stream event."""
     for code in error.codes:
-        if code.isdigit():
+        if code in _RAMP_CODES:
+            return OutcomeClass.RAMP
+        if _STATUS.fullmatch(code):
             return error_class(int(code), error)
         for pattern, status in _INNER_STATUS:
             if pattern.search(code):
                 return error_class(status, error)
-    return OutcomeClass.MALFORMED
+    return OutcomeClass.OVERLOAD if error.says(_OVERLOADED) else OutcomeClass.MALFORMED
 
 
 def severity(kind: OutcomeClass, error: ErrorBody) -> Severity:
     if kind in _CRITICAL:
         return Severity.CRITICAL
-    if kind is OutcomeClass.PERMANENT and any(
-        _CONTEXT.search(text) for text in (*error.codes, error.message)
-    ):
+    if kind is OutcomeClass.PERMANENT and error.says(_CONTEXT):
         return Severity.WARNING
     return Severity.ERROR
 
@@ -156,15 +125,17 @@ def error_outcome(
     usage: Usage | None = None,
 ) -> Outcome:
     """An Outcome for an error answer: what a person reads, and when to come back."""
-    message = excerpt(error.message or f"HTTP {status} without a message")
+    asked = retry_after(headers, now=now)
+    if asked is None and kind in _RATES:
+        asked = asked_in_words(error.message)
     return Outcome(
         kind,
         status=status,
-        message=message,
-        code=error.code[:64],
-        retry_after_seconds=retry_after(headers, now=now),
+        message=excerpt(error.message or f"HTTP {status} without a message"),
+        code=excerpt(error.code, most=64),
+        retry_after_seconds=asked,
         pause_until=regain_access(error.message) if kind is OutcomeClass.QUOTA else None,
         usage=usage,
-        request_id=headers.get("x-request-id") or headers.get("request-id") or "",
+        request_id=request_id(headers),
         severity=severity(kind, error),
     )

@@ -17,8 +17,14 @@ _UNITS = {
     "input-tokens": "input_tokens",
     "output-tokens": "output_tokens",
 }
-_EPOCH_MILLISECONDS = 1e11
-"""Numbers above this can only be epoch milliseconds (OpenRouter)."""
+_MOST_COUNT = 10**12
+_EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1e9, 1e11
+"""Numbers above these can only be instants (OpenRouter: milliseconds)."""
+
+
+def request_id(headers: Mapping[str, str]) -> str:
+    """The provider's name of a call, at most 128 characters."""
+    return (headers.get("x-request-id") or headers.get("request-id") or "")[:128]
 
 
 def _count(text: str | None) -> int | None:
@@ -26,21 +32,23 @@ def _count(text: str | None) -> int | None:
         value = float(text) if text is not None else math.nan
     except ValueError:
         return None
-    return int(value) if math.isfinite(value) else None
+    return int(value) if abs(value) <= _MOST_COUNT else None
 
 
 def _reset(text: str | None, now: float) -> float | None:
-    """Seconds until full again: a Go duration, seconds, epoch milliseconds or RFC 3339."""
+    """Seconds until full again: a Go duration, seconds, an epoch or RFC 3339."""
     if text is None:
         return None
     seconds = parse_duration(text)
     if seconds is not None:
-        return max(0.0, seconds / 1000 - now) if seconds > _EPOCH_MILLISECONDS else seconds
+        if seconds > _EPOCH_MILLISECONDS:
+            return max(0.0, seconds / 1000 - now)
+        return max(0.0, seconds - now) if seconds > _EPOCH_SECONDS else seconds
     try:
         at = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return max(0.0, at.timestamp() - now) if at.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, at.timestamp() - now) if at.tzinfo else None
 
 
 def _hint(headers: Mapping[str, str], pattern: str, unit: str, now: float) -> LimitHint | None:

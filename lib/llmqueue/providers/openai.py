@@ -5,47 +5,61 @@ Source: OpenAI's API reference and the openai SDK; facts in the design's provide
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from llmqueue.job import Charge
 from llmqueue.outcome import LimitHint, Outcome, Usage
 from llmqueue.pricing import worst_case
 from llmqueue.profiles import PROFILES
-from llmqueue.providers.answer import count, document_of, malformed
+from llmqueue.providers.answer import document_of, malformed
 from llmqueue.providers.classify import error_class, error_from_bytes, error_outcome
-from llmqueue.providers.estimate import BYTES_PER_TOKEN, input_size
-from llmqueue.providers.headers import openai_hints
+from llmqueue.providers.estimate import input_size, output_tokens
+from llmqueue.providers.fields import count, has_field, items, mapping, text
+from llmqueue.providers.headers import openai_hints, request_id
+from llmqueue.providers.media import openai_media
 from llmqueue.providers.openai_stream import OpenAIStream
 from llmqueue.providers.port import Endpoint, HttpRequest, Prepared, StreamAssembler
-from llmqueue.providers.validate import count_of, flag_of, messages_of, model_of
+from llmqueue.providers.validate import (
+    call_headers,
+    count_of,
+    encoded,
+    flag_of,
+    messages_of,
+    model_of,
+)
 from llmqueue.states import OutcomeClass, ProviderType
+
+_LIST_PRICE_TIERS = (None, "auto", "default", "flex")
 
 
 def usage_of(document: Mapping[str, Any]) -> Usage | None:
     """Tokens in either of OpenAI's shapes, DeepSeek's cache fields too; None where missing."""
-    usage = document.get("usage")
-    if not isinstance(usage, dict):
-        return None
-    fields = cast("dict[str, Any]", usage)
-    given = count(fields, "prompt_tokens")
-    produced = count(fields, "completion_tokens")
+    usage = mapping(document.get("usage"))
+    given, produced = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
     details = "prompt_tokens_details", "completion_tokens_details"
     if given is None and produced is None:
-        given, produced = count(fields, "input_tokens"), count(fields, "output_tokens")
+        given, produced = count(usage, "input_tokens"), count(usage, "output_tokens")
         details = "input_tokens_details", "output_tokens_details"
     if given is None or produced is None:
         return None
-    cached = count(fields, details[0], "cached_tokens")
+    cached = count(usage, details[0], "cached_tokens")
     if cached is None:
-        cached = count(fields, "prompt_cache_hit_tokens")
+        cached = count(usage, "prompt_cache_hit_tokens")
     return Usage(
         given,
         produced,
         cached_tokens=min(cached or 0, given),
-        reasoning_tokens=count(fields, details[1], "reasoning_tokens") or 0,
+        reasoning_tokens=count(usage, details[1], "reasoning_tokens") or 0,
+    )
+
+
+def _unbounded(payload: Mapping[str, Any]) -> bool:
+    """Whether it may cost what text tokens don't say: audio, web searches, dearer tiers."""
+    return (
+        payload.get("service_tier") not in _LIST_PRICE_TIERS
+        or "audio" in items(payload.get("modalities"))
+        or payload.get("web_search_options") is not None
     )
 
 
@@ -60,15 +74,21 @@ class OpenAIProvider:
         self, payload: Mapping[str, Any], *, models: tuple[str, ...], default_max_output_tokens: int
     ) -> Prepared:
         model = model_of(payload, models)
-        messages = messages_of(payload)
+        messages_of(payload)
         choices = count_of(payload, "n") or 1
-        most = count_of(payload, "max_completion_tokens") or count_of(payload, "max_tokens")
-        output = (most or default_max_output_tokens) * choices
-        tokens, bound = input_size(
-            messages, payload.get("tools"), payload.get("functions"), payload.get("response_format")
-        )
-        worst = worst_case(model, self.kind, input_tokens=bound, output_tokens=output)
-        return Prepared(model, Charge(tokens, output, worst), flag_of(payload, "stream"))
+        newer, older = count_of(payload, "max_completion_tokens"), count_of(payload, "max_tokens")
+        output = (max(newer or 0, older or 0) or default_max_output_tokens) * choices
+        size = input_size(dict(payload), openai_media)
+        worst = None
+        if size.bound is not None and not _unbounded(payload):
+            worst = worst_case(
+                model,
+                self.kind,
+                input_tokens=size.bound,
+                output_tokens=output,
+                cache_writes=has_field(payload, "cache_control"),
+            )
+        return Prepared(model, Charge(size.tokens, output, worst), flag_of(payload, "stream"))
 
     def request(
         self,
@@ -80,23 +100,17 @@ class OpenAIProvider:
         default_max_output_tokens: int,
     ) -> HttpRequest:
         body = dict(payload)
-        if not (body.get("max_completion_tokens") or body.get("max_tokens")):
+        if body.get("max_completion_tokens") is None and body.get("max_tokens") is None:
             # Older compatible servers know only the older name.
             newer = self.kind is ProviderType.OPENAI
             body["max_completion_tokens" if newer else "max_tokens"] = default_max_output_tokens
         if body.get("stream"):
-            options = body.get("stream_options")
-            given = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
-            body["stream_options"] = {**given, "include_usage": True}
-        headers = {
-            "content-type": "application/json",
-            "idempotency-key": f"{job_id}/{call}",
-            "x-client-request-id": f"{job_id}/{call}",
-        }
+            body["stream_options"] = {**mapping(body.get("stream_options")), "include_usage": True}
+        headers = call_headers(job_id, call)
         if endpoint.api_key:
             headers["authorization"] = f"Bearer {endpoint.api_key}"
         url = endpoint.base_url.rstrip("/") + "/chat/completions"
-        return HttpRequest("POST", url, headers, json.dumps(body).encode())
+        return HttpRequest("POST", url, headers, encoded(body))
 
     def parse(
         self,
@@ -107,31 +121,26 @@ class OpenAIProvider:
         elapsed_seconds: float,
         now: float,
     ) -> Outcome:
-        if status != 200:
+        if not 200 <= status < 300:
             error = error_from_bytes(body)
             kind = error_class(status, error, elapsed_seconds=elapsed_seconds)
             return error_outcome(kind, error, status=status, headers=headers, now=now)
         document = document_of(body, headers, now=now)
         if isinstance(document, Outcome):
             return document
-        choices = document.get("choices")
-        if not isinstance(choices, list) or not choices:
+        choices = items(document.get("choices"))
+        if not choices or not all(mapping(mapping(choice).get("message")) for choice in choices):
             return malformed("no choices", body, headers)
+        messages = [mapping(choice)["message"] for choice in choices]
         return Outcome(
             OutcomeClass.SUCCESS,
             status=status,
-            usage=usage_of(document) or self._estimate(cast("list[Any]", choices)),
+            usage=usage_of(document) or Usage(0, output_tokens(messages), estimated=True),
             result=body,
-            model=str(document.get("model") or ""),
-            request_id=headers.get("x-request-id", ""),
-            service_tier=str(document.get("service_tier") or ""),
+            model=text(document.get("model")),
+            request_id=request_id(headers),
+            service_tier=text(document.get("service_tier")),
         )
-
-    @staticmethod
-    def _estimate(choices: list[Any]) -> Usage:
-        """Usage where the answer has none: what was produced, by its length."""
-        size = len(json.dumps(choices))
-        return Usage(0, math.ceil(size / BYTES_PER_TOKEN), estimated=True)
 
     def limit_hints(self, headers: Mapping[str, str], *, now: float) -> tuple[LimitHint, ...]:
         return openai_hints(headers, now=now)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from llmqueue.job import Charge
 from llmqueue.outcome import LimitHint, Outcome, Usage
 from llmqueue.profiles import ProviderProfile
-from llmqueue.providers.classify import ErrorBody
+from llmqueue.providers.error_body import ErrorBody
 from llmqueue.providers.sse import SseEvent
 
 
@@ -48,6 +48,10 @@ class StreamAssembler(Protocol):
     error: ErrorBody | None
 
     def feed(self, event: SseEvent) -> None: ...
+    def end(self) -> None:
+        """The body ended in order: some servers say no other end."""
+        ...
+
     def usage(self) -> Usage:
         """What was used so far, estimated: for answers that were cut."""
         ...

@@ -13,8 +13,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 _MILLISECOND_HEADERS = ("retry-after-ms", "x-ms-retry-after-ms")
+_LONGEST_SECONDS = 10 * 366 * 86_400.0
+"""A wait of more than ten years is no answer to "when": ignored."""
 _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _GO_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s)")
+_IN_WORDS = re.compile(r"try again in (?P<wait>[0-9][0-9.hmsuµn]*[a-zµ])\b", re.I)
 _REGAIN = re.compile(
     r"regain access on (?P<date>\d{4}-\d{2}-\d{2})(?:[T ](?:at )?(?P<time>\d{2}:\d{2}))?", re.I
 )
@@ -38,33 +41,43 @@ def parse_duration(text: str) -> float | None:
     parts = _GO_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    return seconds if math.isfinite(seconds) else None
 
 
 def _http_date(text: str, now: float) -> float | None:
     try:
         at = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        return float(max(0, math.ceil(at.timestamp() - now)))
+    except (ValueError, TypeError, OverflowError, IndexError):
         return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return float(max(0, math.ceil(at.timestamp() - now)))
+
+
+def _sensible(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and seconds <= _LONGEST_SECONDS else None
 
 
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
     """Seconds to wait as the provider asked, or None. Header names are lower-case."""
     for name in _MILLISECOND_HEADERS:
-        if name in headers:
-            milliseconds = _finite(headers[name].strip())
-            if milliseconds is not None:
-                return milliseconds / 1000
+        milliseconds = _finite(headers.get(name, "").strip())
+        if milliseconds is not None:
+            return _sensible(milliseconds / 1000)
     text = headers.get("retry-after", "").strip()
     if not text:
         return None
     seconds = parse_duration(text)
-    if seconds is not None:
-        return seconds
-    return _http_date(text, now) if not _is_number(text) else None
+    if seconds is None and not _is_number(text):
+        seconds = _http_date(text, now)
+    return _sensible(seconds)
+
+
+def asked_in_words(message: str) -> float | None:
+    """The wait in "Please try again in 1m30s", or None: gateways drop headers, not bodies."""
+    found = _IN_WORDS.search(message)
+    return _sensible(parse_duration(found["wait"].lower())) if found else None
 
 
 def _is_number(text: str) -> bool:

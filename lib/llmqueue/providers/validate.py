@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +39,7 @@ def count_of(payload: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidJob(f"payload.{name}: a whole number ≥ 1 is needed, got {value!r}")
+        raise InvalidJob(f"payload.{name}: a whole number ≥ 1 is needed, got {value!r:.60}")
     return value
 
 
@@ -46,4 +47,24 @@ def flag_of(payload: Mapping[str, Any], name: str) -> bool:
     value = payload.get(name)
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise InvalidJob(f"payload.{name}: true or false is needed, got {value!r}")
+    raise InvalidJob(f"payload.{name}: true or false is needed, got {value!r:.60}")
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """The request's JSON. Raises InvalidJob for numbers that JSON doesn't have."""
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (ValueError, RecursionError) as exc:
+        raise InvalidJob(
+            "payload: JSON has no NaN and no infinity, and providers read no deep nesting"
+        ) from exc
+
+
+def call_headers(job_id: str, call: int) -> dict[str, str]:
+    """Headers of every call: its name, for providers and gateways that know it again."""
+    name = f"{job_id}/{call}"
+    return {
+        "content-type": "application/json",
+        "idempotency-key": name,
+        "x-client-request-id": name,
+    }

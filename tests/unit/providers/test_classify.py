@@ -178,7 +178,6 @@ MALFORMED = {
     "list": b"[]",
     "choices-null": b'{"choices": null}',
     "no-choices": b"{}",
-    "cut-json": b'{"choices": [{"message": {"cont',
     "non-utf8": b'{"choices": "\xff\xfe"}',
     "deep": b"[" * 100_000,
 }
