@@ -51,9 +51,12 @@ class Heartbeat:
         """The store knows this process."""
 
     async def run(self) -> None:
-        while True:
+        task = asyncio.current_task()
+        # redis-py swallows a cancellation that falls into its connecting; the task still counts it.
+        while task is None or not task.cancelling():
             pause = await self._beat()
-            await asyncio.sleep(pause)
+            if task is None or not task.cancelling():
+                await asyncio.sleep(pause)
 
     async def _beat(self) -> float:
         """Returns the seconds until the next one."""
