@@ -129,12 +129,26 @@ def test_anthropic_headers() -> None:
     assert hints["output_tokens"].reset_seconds is None
 
 
-def test_epoch_milliseconds() -> None:
-    headers = {
-        "x-ratelimit-limit-requests": "20",
-        "x-ratelimit-reset-requests": str(int((NOW + 30) * 1000)),
-    }
-    assert openai_hints(headers, now=NOW)[0].reset_seconds == pytest.approx(30)
+RESETS = {
+    "azure-whole-seconds": ("17", 17.0),
+    "groq": ("2m59.56s", 179.56),
+    "openrouter-epoch-milliseconds": (str(int((NOW + 30) * 1000)), 30.0),
+    "epoch-seconds": (str(int(NOW + 30)), 30.0),
+    "past-epoch": (str(int(NOW - 30)), 0.0),
+    "rfc3339": ("2026-11-30T00:53:40Z", 20.0),
+    "rfc3339-past": ("2026-11-30T00:53:00+00:00", 0.0),
+    "without-zone": ("2026-11-30T00:53:40", None),
+    "negative": ("-5", None),
+    "words": ("soon", None),
+}
+
+
+@pytest.mark.parametrize(("text", "seconds"), RESETS.values(), ids=RESETS.keys())
+def test_resets(text: str, seconds: float | None) -> None:
+    """Seconds until full again, in every provider's way of saying it."""
+    headers = {"x-ratelimit-limit-requests": "20", "x-ratelimit-reset-requests": text}
+    expected = None if seconds is None else pytest.approx(seconds)
+    assert openai_hints(headers, now=NOW)[0].reset_seconds == expected
 
 
 # ---------------------------------------------------------------- requests
@@ -152,9 +166,31 @@ def test_openai_request() -> None:
     assert request.url == "https://x/v1/chat/completions"
     assert request.headers["authorization"] == "Bearer k"
     assert request.headers["idempotency-key"] == "J/1"
+    assert request.headers["x-client-request-id"] == "J/1"
     assert body["max_completion_tokens"] == 7
     assert body["stream_options"] == {"include_usage": True}
-    assert "k" not in repr(Endpoint("https://x", "k")).replace("api_key", "").split("(")[1][10:]
+    assert "secret" not in repr(Endpoint("https://x", "secret"))
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"max_tokens": 3}, {"max_tokens"}),
+        ({"max_completion_tokens": 3}, {"max_completion_tokens"}),
+        ({}, {"max_completion_tokens"}),
+    ],
+    ids=["older", "newer", "default"],
+)
+def test_a_declared_cap_stays_as_it_is(given: dict[str, int], names: set[str]) -> None:
+    """What is reserved is what is asked for: neither more nor twice."""
+    payload = {"model": "m", "messages": HELLO, **given}
+    request = OPENAI.request(
+        payload, Endpoint("https://x", None), job_id="J", call=1, default_max_output_tokens=7
+    )
+    body = json.loads(request.body)
+    assert {name for name in body if "max" in name} == names
+    charge = OPENAI.prepare(payload, models=(), default_max_output_tokens=7).charge
+    assert [body[name] for name in names] == [charge.output_tokens]
 
 
 def test_compatible_request_uses_the_older_name() -> None:

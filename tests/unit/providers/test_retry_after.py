@@ -32,6 +32,11 @@ def _date(seconds: float) -> str:
         pytest.param({"x-ms-retry-after-ms": "250"}, 0.25, id="azure-ms"),
         pytest.param({"retry-after-ms": "-1", "retry-after": "9"}, 9.0, id="bad-ms-then-seconds"),
         pytest.param({"retry-after": "86400"}, 86_400.0, id="a-day"),
+        pytest.param({"retry-after": "9" * 400}, None, id="overflow"),
+        pytest.param({"retry-after": "9" * 400 + "s"}, None, id="overflow-go"),
+        pytest.param({"retry-after": "1e12"}, None, id="in-ten-thousand-years"),
+        pytest.param({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, None, id="year-9999"),
+        pytest.param({"retry-after-ms": "nan", "retry-after": "9"}, 9.0, id="nan-ms"),
         pytest.param({"retry-after": _date(-60)}, 0.0, id="date-in-the-past"),
     ],
 )
@@ -42,7 +47,8 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
 
 def test_http_date_is_rounded_up() -> None:
     """P9: an HTTP-date names whole seconds: never earlier than asked."""
-    assert retry_after({"retry-after": _date(19.9)}, now=NOW) in (19.0, 20.0)
+    # A date has no fractions: 19.75 s from NOW by now, and rounded up.
+    assert retry_after({"retry-after": _date(19.9)}, now=NOW) == 20.0
     assert retry_after({"retry-after": _date(20)}, now=NOW - 0.5) == 21.0
 
 
