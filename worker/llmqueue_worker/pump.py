@@ -203,7 +203,14 @@ class Pump:
         await asyncio.wait((waiter, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if not waiter.done():
+            # Not waited for: redis-py may swallow a cancellation and block to its end.
             waiter.cancel()
-        (answer,) = await asyncio.gather(waiter, return_exceptions=True)
-        if isinstance(answer, Exception):
+            waiter.add_done_callback(_forget)
+        elif waiter.exception() is not None:
             await self._time(self._backoff.next())
+
+
+def _forget(waiter: asyncio.Task[bool]) -> None:
+    """Whatever it came to is of no use any more."""
+    if not waiter.cancelled():
+        waiter.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 import structlog.testing
@@ -190,6 +191,32 @@ def test_a_refusal_during_the_drain_is_no_release() -> None:
             bench.worker.stop()
             await bench.ended()
             assert bench.store.named("release") == []
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
+def test_a_wait_for_work_that_cannot_be_cancelled_holds_up_nothing(fails: bool) -> None:
+    """redis-py swallows a cancellation that falls into its connecting."""
+
+    async def scenario() -> None:
+        async with working() as bench:
+
+            async def deaf(queue: str, timeout_seconds: float) -> bool:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(100)
+                await asyncio.sleep(50)
+                if fails:
+                    raise StoreUnavailable("at last")
+                return False
+
+            bench.store.wait_for_work = deaf  # type: ignore[method-assign]
+            start(bench)
+            await asyncio.sleep(1)
+            bench.worker.stop()
+            await bench.ended()
+            assert now() == pytest.approx(1)
+            await asyncio.sleep(100)
 
     run_virtually(scenario())
 
