@@ -13,7 +13,6 @@ import pytest
 
 from support.workerbench import WorkerBench
 
-
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 
 
