@@ -24,17 +24,19 @@ _LONGEST_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Jobs a second; CPU seconds per 1,000 jobs (worker with its children; its Valkey)."""
+    """Jobs a second; CPU seconds per 1,000 jobs (worker with its children; its Valkey); runs of
+    jobs that had run already."""
 
     enqueue_per_second: float
     enqueue_cpu_per_1k: float
     process_per_second: float
     worker_cpu_per_1k: float
     valkey_cpu_per_1k: float
+    repeated: float = 0
 
 
 def measure(system: System, jobs: int) -> Speed:
-    """One round. Raises RuntimeError where not every job ran exactly once."""
+    """One round. Raises RuntimeError where a job did not run."""
     with (
         Server() as server,
         tempfile.TemporaryDirectory(prefix="llmqueue-bench-") as folder,
@@ -43,13 +45,14 @@ def measure(system: System, jobs: int) -> Speed:
         produced = produce(system, server.url, jobs)
         with worker(system, server.url, marks.path) as process:
             processed, cpu, valkey = _watch(system, marks, jobs, process.pid, server.pid)
-        _check(system, marks, jobs)
+        repeated = _repeated(system, marks, jobs)
     return Speed(
         enqueue_per_second=jobs / produced["seconds"],
         enqueue_cpu_per_1k=produced["cpu_seconds"] / jobs * 1000,
         process_per_second=processed,
         worker_cpu_per_1k=cpu,
         valkey_cpu_per_1k=valkey,
+        repeated=repeated,
     )
 
 
@@ -76,13 +79,11 @@ def _watch(
     )
 
 
-def _check(system: System, marks: Marks, jobs: int) -> None:
+def _repeated(system: System, marks: Marks, jobs: int) -> int:
     numbers = marks.numbers("e")
-    if sorted(numbers) != list(range(jobs)):
-        raise RuntimeError(
-            f"{system.name}: {len(numbers)} runs of {len(set(numbers))} different jobs,"
-            f" not {jobs} jobs once each"
-        )
+    if set(numbers) != set(range(jobs)):
+        raise RuntimeError(f"{system.name}: only {len(set(numbers))} of {jobs} jobs ran")
+    return len(numbers) - jobs
 
 
 def _log(marks: Marks) -> str:

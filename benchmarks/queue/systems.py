@@ -116,7 +116,7 @@ SYSTEMS: tuple[System, ...] = (
         ),
         f"1 process, {_THREADS} threads (its default)",
         slots=_THREADS,
-        promise="60 s without a heartbeat, then by chance at one poll in 100",
+        promise="60 s without a heartbeat, then by chance, at one command in 1,000",
     ),
     _peer(
         "taskiq",
@@ -162,7 +162,8 @@ SYSTEMS: tuple[System, ...] = (
         "saq_program.py",
         ("{bin}/saq", "saq_program.settings"),
         _COROUTINES,
-        promise="swept every 60 s; aborted for good unless retries > 1",
+        survives=False,
+        promise="swept after its timeout; aborted for good unless enqueued with retries > 1",
     ),
     _peer(
         "rq",

@@ -102,3 +102,11 @@ def test_recovery_says_when_jobs_came_back(last_seconds: float | None, words: st
 def test_median_is_taken_of_each_figure() -> None:
     rounds = [Speed(1, 9, 10, 0.3, 5), Speed(3, 8, 30, 0.1, 6), Speed(2, 7, 20, 0.2, 7)]
     assert median(rounds) == Speed(2, 8, 20, 0.2, 6)
+
+
+def test_repeated_runs_are_named() -> None:
+    repeated = row(700, 1.3)
+    repeated["rounds"].append(repeated["rounds"][0] | {"repeated": 3})
+    assert report.repeats({"saq": repeated, "arq": row(900, 0.4)}) == [
+        "saq ran up to 3 of a round's jobs more than once"
+    ]
