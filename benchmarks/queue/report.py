@@ -20,10 +20,11 @@ producer process with the library's quickest way to enqueue; one worker process,
 library's documentation starts it, with defaults but for the number of slots; a no-op job with one
 argument of about 110 bytes that notes its end in a file (one write), a coroutine where the library
 runs coroutines. The clocks run from the first tenth of the jobs to the last one, so start-up counts
-for nobody; a round counts only if every job ran, and jobs that ran more than once are named. Figures are medians of the rounds,
-which go round-robin through the systems. llmqueue runs its worker's own parts with requests,
-input, output and total tokens and calls in flight limited, too high to bind; it keeps results and
-attempts of jobs, and validates payloads and counts tokens at enqueue."""
+for nobody; a round counts only if every job ran, and jobs that ran more than once are named.
+Figures are medians of the rounds, which go round-robin through the systems. llmqueue runs its
+worker's own parts with requests, input, output and total tokens and calls in flight limited, too
+high to bind; it keeps results and attempts of jobs, and validates payloads and counts tokens at
+enqueue."""
 
 
 def load(path: Path) -> dict[str, Any]:
