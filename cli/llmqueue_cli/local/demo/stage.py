@@ -32,7 +32,7 @@ from llmqueue_cli.local.up import Up, UpOptions, serving
 from llmqueue_cli.rendering import print_json
 
 INJECTED_SECONDS = 15.0
-_RETRY_AFTER_SECONDS = 2
+_RETRY_AFTER_SECONDS = 1
 _LOOK_SECONDS = 0.25
 _FIRST_CALL_SECONDS = 30.0
 _REST_SECONDS = 35.0
@@ -55,8 +55,8 @@ class Part:
 
 
 PARTS = (
-    Part(ProviderType.OPENAI, OPENAI_FILE, "default/demo-openai", 240, 275, "rate429"),
-    Part(ProviderType.ANTHROPIC, ANTHROPIC_FILE, "default/demo-anthropic", 180, 205, "529"),
+    Part(ProviderType.OPENAI, OPENAI_FILE, "default/demo-openai", 240, 264, "rate429"),
+    Part(ProviderType.ANTHROPIC, ANTHROPIC_FILE, "default/demo-anthropic", 180, 197, "529"),
 )
 
 
@@ -198,12 +198,10 @@ async def _providers() -> AsyncGenerator[dict[str, DemoProvider]]:
     """Both simulated providers, as processes of their own."""
     found = {part.queue: DemoProvider(part.kind, part.limit) for part in PARTS}
     try:
-        for provider in found.values():
-            await provider.start()
+        await asyncio.gather(*(provider.start() for provider in found.values()))
         yield found
     finally:
-        for provider in found.values():
-            await provider.stop()
+        await asyncio.gather(*(provider.stop() for provider in found.values()))
 
 
 @contextlib.contextmanager
