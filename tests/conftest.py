@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: on a shared machine a slow example says nothing about the code. What the search
@@ -14,3 +16,16 @@ settings.register_profile(
 # CI repeats the same examples, so that a red run can be repeated at home.
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# Real processes with leases and drains of seconds: beside other tests they would measure the
+# machine's load instead of the worker.
+SERIAL_FOLDERS = ("worker", "faults", "local")
+_INTEGRATION = Path(__file__).parent / "integration"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = [_INTEGRATION / name for name in SERIAL_FOLDERS]
+    for item in items:
+        if any(folder in item.path.parents for folder in folders):
+            item.add_marker(pytest.mark.serial)
