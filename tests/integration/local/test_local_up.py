@@ -24,6 +24,7 @@ from llmqueue_cli.simulate.distribution import Constant
 from llmqueue_cli.simulate.limits import Limits
 from llmqueue_cli.simulate.options import ProviderOptions
 from llmqueue_cli.simulate.provider import FakeProvider
+from support.valkey import ValkeyServer
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -81,11 +82,11 @@ class Bench:
 
     async def up(self, *options: str) -> subprocess.Popen[bytes]:
         """Start `up` and wait until it serves."""
-        process = self._start(*options)
+        process = self.start(*options)
         await self.until(lambda: (self.data / "up.json").exists() and self._is_mine(process))
         return process
 
-    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
         command = [*LLMQUEUE, "up", "-f", str(self.manifest), "--data-dir", str(self.data)]
         with self.log.open("ab") as log:
             process = subprocess.Popen([*command, *options], stderr=log, stdout=log)
@@ -379,6 +380,26 @@ async def test_what_stops_up_at_its_start(
     assert (got, out) == (code, "")
     assert words in err
     assert "Traceback" not in err
+
+
+async def test_an_outage_raises_to_at_least_once(bench: Bench) -> None:
+    """S16: 0 workers, Redis down, onOutage AtLeast 1: one worker, once; S13: on when it is back."""
+    outage = "onOutage: {policy: AtLeast, replicas: 1}, maxReplicas"
+    bench.manifest.write_text(bench.manifest.read_text().replace("maxReplicas", outage))
+    async with ValkeyServer(unix=True) as server:
+        up = bench.start("--redis-url", server.url)
+        await bench.until(lambda: "serving default/batch from the Redis you named" in bench.said())
+        assert bench.workers(up) == []
+        await server.kill()
+        await bench.until(lambda: bench.workers(up))
+        (worker,) = bench.workers(up)
+        await asyncio.sleep(2.5)
+        assert bench.workers(up) == [worker], "once"
+        assert "the store cannot be used, workers are held" in bench.said()
+        await server.start()
+        await bench.until(lambda: "the store is back after" in bench.said(), seconds=5)
+        up.send_signal(signal.SIGTERM)
+        assert await bench.end(up) == 0
 
 
 async def test_two_ups_do_not_share_a_folder(bench: Bench) -> None:
