@@ -60,6 +60,11 @@ def quote(
     factor = _TIER_FACTORS.get(tier.lower())
     if factor is None or not model:
         return None
+    return _published(model, provider, usage, factor)
+
+
+def _published(model: str, provider: ProviderType, usage: Usage, factor: Decimal) -> Priced | None:
+    """The list price times a factor."""
     # A second of loading: only processes that price something pay it.
     from genai_prices import Usage as PricedUsage  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415

@@ -29,33 +29,27 @@ async def follow(
 ) -> None:
     """Feed all events until the answer is complete, an error event or the end.
 
-    Raises Unreadable, TimeoutError (too long a silence) and httpx2.HTTPError where it was cut
-    before it was complete.
+    Raises Unreadable, TimeoutError (too long a silence) and httpx2.HTTPError; the answer may be
+    complete for all that: `assembler.finished` says so.
     """
     decoder = SseDecoder()
     now = asyncio.get_running_loop().time
     size = 0
-    try:
-        async with (
-            asyncio.timeout(idle_seconds) as silence,
-            contextlib.aclosing(decoded(response, headers)) as chunks,
-        ):
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > MAX_BODY_BYTES:
-                    raise Unreadable(f"the stream has more than {MAX_BODY_BYTES} bytes")
-                for event in decoder.feed(chunk):
-                    if not assembler.finished:
-                        assembler.feed(event)
-                    if assembler.error:
-                        return
-                silence.reschedule(
-                    now() + (_TRAILER_SECONDS if assembler.finished else idle_seconds)
-                )
-            assembler.end()
-    except (httpx2.HTTPError, Unreadable, TimeoutError):
-        if not assembler.finished:
-            raise
+    async with (
+        asyncio.timeout(idle_seconds) as silence,
+        contextlib.aclosing(decoded(response, headers)) as chunks,
+    ):
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise Unreadable(f"the stream has more than {MAX_BODY_BYTES} bytes")
+            for event in decoder.feed(chunk):
+                if not assembler.finished:
+                    assembler.feed(event)
+                if assembler.error:
+                    return
+            silence.reschedule(now() + (_TRAILER_SECONDS if assembler.finished else idle_seconds))
+        assembler.end()
 
 
 def stream_outcome(

@@ -38,6 +38,7 @@ async def test_reset_after_sending_is_unknown(client: ProviderClient) -> None:
 
     outcome = await once(client, script)
     assert (outcome.kind, outcome.sent) == (OutcomeClass.UNKNOWN, True)
+    assert outcome.code != "stale_connection"  # it was a new one
 
 
 async def test_read_timeout_is_unknown(client: ProviderClient) -> None:

@@ -378,3 +378,27 @@ def test_events_survive_any_cut() -> None:
             for event in decoder.feed(text[start : start + size])
         ]
         assert found == whole
+
+
+def test_anthropic_citations_and_a_cut_tool_input() -> None:
+    """Nothing that was paid for is dropped, whole or not."""
+    tool = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    stream = feed(
+        ANTHROPIC,
+        *anthropic_events(),
+        ("", {"type": "content_block_delta", "index": 0,
+              "delta": {"type": "citations_delta", "citation": {"cited_text": "x"}}}),
+        ("", {"type": "content_block_start", "index": 1, "content_block": tool}),
+        ("", {"type": "content_block_delta", "index": 1,
+              "delta": {"type": "input_json_delta", "partial_json": '{"a": [1,'}}),
+        ("", {"type": "message_stop"}),
+    )  # fmt: skip
+    content = json.loads(stream.document())["content"]
+    assert content[0]["citations"] == [{"cited_text": "x"}]
+    assert content[1]["input"] == {"partial_json": '{"a": [1,'}
+
+
+def test_an_anthropic_event_that_is_no_json() -> None:
+    stream = feed(ANTHROPIC, *anthropic_events(), ("", "<html>"))
+    assert stream.error.codes == ()
+    assert "<html>" in stream.error.message
