@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from llmqueue.errors import StoreUnavailable
-from llmqueue.errors import StoreUnavailable
 from llmqueue.store import RedisStore
 from support.fakeprovider import FakeProviderProcess
 from support.storebench import StoreBench
