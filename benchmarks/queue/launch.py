@@ -54,7 +54,7 @@ def worker(
     extra = {"BENCH_MARKS": str(marks), "BENCH_HOLD_SECONDS": str(hold_seconds)}
     with marks.with_suffix(".log").open("ab") as log:
         process = subprocess.Popen(
-            system.worker_command(url),
+            system.worker_command(),
             env=_environment(system, url, extra),
             cwd=PROGRAMS,
             stdin=subprocess.DEVNULL,

@@ -17,14 +17,14 @@ _RULES = """\
 Rules, the same for all: a fresh valkey-server for every round (append-only file, fsync every
 second); the newest version of each library in an environment of its own, with hiredis; one
 producer process with the library's quickest way to enqueue; one worker process, started as the
-library's documentation starts it, with defaults but for the number of slots; a no-op job with one
-argument of about 110 bytes that notes its end in a file (one write), a coroutine where the library
-runs coroutines. The clocks run from the first tenth of the jobs to the last one, so start-up counts
-for nobody; a round counts only if every job ran, and jobs that ran more than once are named.
-Figures are medians of the rounds, which go round-robin through the systems. llmqueue runs its
-worker's own parts with requests, input, output and total tokens and calls in flight limited, too
-high to bind; it keeps results and attempts of jobs, and validates payloads and counts tokens at
-enqueue."""
+library's documentation starts it, with the quickest pool, slots and prefetching of those tried; a
+no-op job with one argument of about 110 bytes that notes its end in a file (one write), a coroutine
+where the library runs coroutines. The clocks run from the first tenth of the jobs to the last one,
+so start-up counts for nobody; a round counts only if every job ran, and jobs that ran more than
+once are named. Figures are medians of the rounds, which go round-robin through the systems.
+llmqueue runs its worker's own parts with requests, input, output and total tokens and calls in
+flight limited, too high to bind; it keeps results and attempts of jobs, and validates payloads and
+counts tokens at enqueue."""
 
 
 def load(path: Path) -> dict[str, Any]:

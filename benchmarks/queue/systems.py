@@ -46,8 +46,8 @@ class System:
     def python(self) -> Path:
         return self.bin / "python"
 
-    def worker_command(self, url: str) -> list[str]:
-        return [part.format(bin=self.bin, url=url) for part in self.worker]
+    def worker_command(self) -> list[str]:
+        return [part.format(bin=self.bin) for part in self.worker]
 
     def producer_command(self, jobs: int) -> list[str]:
         return [str(self.python), str(PROGRAMS / self.program), "produce", str(jobs)]
@@ -131,8 +131,10 @@ SYSTEMS: tuple[System, ...] = (
             str(SLOTS),
             "--log-level",
             "WARNING",
+            "--max-prefetch",
+            str(SLOTS),
         ),
-        _COROUTINES,
+        f"{_COROUTINES}, as many prefetched",
         promise="idle_timeout of 600 s",
     ),
     _peer(
@@ -146,14 +148,14 @@ SYSTEMS: tuple[System, ...] = (
         "arq",
         "arq_program.py",
         ("{bin}/arq", "arq_program.WorkerSettings"),
-        _COROUTINES,
+        f"{_COROUTINES}, polling every 50 ms",
         promise="job timeout + 10 s = 310 s",
     ),
     _peer(
         "celery",
         "celery_program.py",
-        ("{bin}/celery", "-A", "celery_program", "worker", "-l", "WARNING", "-c", "1"),
-        "prefork, 1 child",
+        ("{bin}/celery", "-A", "celery_program", "worker", "-l", "WARNING", "-P", "solo"),
+        "1 job at a time, pool `solo`",
         slots=1,
         promise="with acks_late: visibility_timeout of 3600 s; without: lost",
     ),
@@ -168,7 +170,7 @@ SYSTEMS: tuple[System, ...] = (
     _peer(
         "rq",
         "rq_program.py",
-        ("{bin}/rq", "worker", "--quiet", "--url", "{url}"),
+        ("{bin}/python", str(PROGRAMS / "rq_program.py"), "work"),
         "1 job at a time, forked (its default)",
         slots=1,
         promise="heartbeat and job timeout run out, looked at every 600 s",

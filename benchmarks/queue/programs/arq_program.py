@@ -18,6 +18,8 @@ class WorkerSettings:
     functions = (job,)
     redis_settings = RedisSettings.from_dsn(body.URL)
     max_jobs = body.SLOTS
+    # At its default of 0.5 s the polling alone allows 320 jobs a second.
+    poll_delay = 0.05
 
 
 async def produce() -> None:

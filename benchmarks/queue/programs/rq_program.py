@@ -1,10 +1,18 @@
-"""RQ: `rq worker`, bulk enqueue."""
+"""RQ: a worker of its own that has the job's module loaded, as its documentation advises: the child
+of each job would else import it anew. Bulk enqueue."""
 
 from __future__ import annotations
 
+import sys
+
 import body
 from redis import Redis
-from rq import Queue
+from rq import Queue, Worker
+
+
+def work() -> None:
+    redis = Redis.from_url(body.URL)
+    Worker([Queue(connection=redis)], connection=redis).work(logging_level="WARNING")
 
 
 def produce() -> None:
@@ -23,4 +31,4 @@ def produce() -> None:
 
 
 if __name__ == "__main__":
-    produce()
+    work() if sys.argv[1] == "work" else produce()
