@@ -31,13 +31,6 @@ class ProviderProfile:
     learned_output: bool
 
 
-_OPENAI = ProviderProfile(
-    default_base_url="https://api.openai.com/v1",
-    token_rule="max",
-    token_accounting="keep",
-    learned_output=False,
-)
-
 PROFILES: Mapping[ProviderType, ProviderProfile] = MappingProxyType(
     {
         ProviderType.OPENAI: ProviderProfile("https://api.openai.com/v1", "max", "keep", False),

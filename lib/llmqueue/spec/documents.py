@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from llmqueue.errors import InvalidResource
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
-
-
-def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
-
-
-def is_list(value: object) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
 
 
 def read_documents(file: Path) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from llmqueue.spec.documents import is_object
+from llmqueue.documents import is_object
 from llmqueue.spec.fields import BASE_URL_PATTERN, BROKEN_RULES, SHAPES, Problem
 from llmqueue.spec.resource import LLMQueue
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from llmqueue.documents import is_list, is_object
 from llmqueue.errors import InvalidResource
 from llmqueue.spec.convert import queue_id
-from llmqueue.spec.documents import is_list, is_object, read_documents
+from llmqueue.spec.documents import read_documents
 from llmqueue.spec.explain import explain, unknown_metadata
 from llmqueue.spec.resource import API_VERSION, KIND, LLMQueue
 
