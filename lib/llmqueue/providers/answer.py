@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from llmqueue.outcome import Outcome
-from llmqueue.providers.classify import error_from_json, error_outcome, inner_class
+from llmqueue.providers.classify import (
+    error_class,
+    error_from_bytes,
+    error_from_json,
+    error_outcome,
+    inner_class,
+)
 from llmqueue.providers.excerpt import excerpt
 from llmqueue.providers.fields import loads, mapping
 from llmqueue.providers.headers import request_id
@@ -27,6 +33,17 @@ def _cut(body: bytes) -> bool:
     """A JSON object that has begun and not ended: the rest was lost on its way."""
     found = body.removeprefix(b"\xef\xbb\xbf").strip()
     return found.startswith(b"{") and not found.endswith(b"}")
+
+
+def answer_of(
+    status: int, headers: Mapping[str, str], body: bytes, *, elapsed_seconds: float, now: float
+) -> dict[str, Any] | Outcome:
+    """The JSON object of an answer, or the outcome of one that is an error or no answer at all."""
+    if not 200 <= status < 300:
+        error = error_from_bytes(body)
+        kind = error_class(status, error, elapsed_seconds=elapsed_seconds)
+        return error_outcome(kind, error, status=status, headers=headers, now=now)
+    return document_of(body, headers, now=now)
 
 
 def document_of(body: bytes, headers: Mapping[str, str], *, now: float) -> dict[str, Any] | Outcome:

@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from llmqueue.errors import InvalidJob
-from llmqueue.job import Charge
 from llmqueue.outcome import LimitHint, Outcome, Usage
-from llmqueue.pricing import worst_case
 from llmqueue.profiles import PROFILES
-from llmqueue.providers.answer import document_of, malformed
+from llmqueue.providers.answer import answer_of, malformed
 from llmqueue.providers.anthropic_stream import AnthropicStream, usage_of
-from llmqueue.providers.classify import error_class, error_from_bytes, error_outcome
+from llmqueue.providers.charging import charge_of
 from llmqueue.providers.estimate import input_size, output_tokens
-from llmqueue.providers.fields import has_field, items, mapping, text
+from llmqueue.providers.fields import items, mapping, text
 from llmqueue.providers.headers import anthropic_hints, request_id
 from llmqueue.providers.media import anthropic_media
 from llmqueue.providers.port import Endpoint, HttpRequest, Prepared, StreamAssembler
@@ -63,16 +61,16 @@ class AnthropicProvider:
                 )
         output = count_of(payload, "max_tokens") or default_max_output_tokens
         size = input_size(dict(payload), anthropic_media)
-        worst = None
-        if size.bound is not None and not _unbounded(payload):
-            worst = worst_case(
-                model,
-                ProviderType.ANTHROPIC,
-                input_tokens=size.bound,
-                output_tokens=output,
-                cache_writes=has_field(payload, "cache_control"),
-            )
-        return Prepared(model, Charge(size.tokens, output, worst), flag_of(payload, "stream"))
+        bound = None if _unbounded(payload) else size.bound
+        charge = charge_of(
+            payload,
+            model,
+            ProviderType.ANTHROPIC,
+            input_tokens=size.tokens,
+            bound=bound,
+            output_tokens=output,
+        )
+        return Prepared(model, charge, flag_of(payload, "stream"))
 
     def request(
         self,
@@ -101,11 +99,7 @@ class AnthropicProvider:
         elapsed_seconds: float,
         now: float,
     ) -> Outcome:
-        if not 200 <= status < 300:
-            error = error_from_bytes(body)
-            kind = error_class(status, error, elapsed_seconds=elapsed_seconds)
-            return error_outcome(kind, error, status=status, headers=headers, now=now)
-        document = document_of(body, headers, now=now)
+        document = answer_of(status, headers, body, elapsed_seconds=elapsed_seconds, now=now)
         if isinstance(document, Outcome):
             return document
         content = document.get("content")

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llmqueue.job import Charge
 from llmqueue.outcome import LimitHint, Outcome, Usage
-from llmqueue.pricing import worst_case
 from llmqueue.profiles import PROFILES
-from llmqueue.providers.answer import document_of, malformed
-from llmqueue.providers.classify import error_class, error_from_bytes, error_outcome
+from llmqueue.providers.answer import answer_of, malformed
+from llmqueue.providers.charging import charge_of
 from llmqueue.providers.estimate import input_size, output_tokens
-from llmqueue.providers.fields import count, has_field, items, mapping, text
+from llmqueue.providers.fields import count, items, mapping, text
 from llmqueue.providers.headers import openai_hints, request_id
 from llmqueue.providers.media import openai_media
 from llmqueue.providers.openai_stream import OpenAIStream
@@ -79,16 +77,16 @@ class OpenAIProvider:
         newer, older = count_of(payload, "max_completion_tokens"), count_of(payload, "max_tokens")
         output = (max(newer or 0, older or 0) or default_max_output_tokens) * choices
         size = input_size(dict(payload), openai_media)
-        worst = None
-        if size.bound is not None and not _unbounded(payload):
-            worst = worst_case(
-                model,
-                self.kind,
-                input_tokens=size.bound,
-                output_tokens=output,
-                cache_writes=has_field(payload, "cache_control"),
-            )
-        return Prepared(model, Charge(size.tokens, output, worst), flag_of(payload, "stream"))
+        bound = None if _unbounded(payload) else size.bound
+        charge = charge_of(
+            payload,
+            model,
+            self.kind,
+            input_tokens=size.tokens,
+            bound=bound,
+            output_tokens=output,
+        )
+        return Prepared(model, charge, flag_of(payload, "stream"))
 
     def request(
         self,
@@ -121,11 +119,7 @@ class OpenAIProvider:
         elapsed_seconds: float,
         now: float,
     ) -> Outcome:
-        if not 200 <= status < 300:
-            error = error_from_bytes(body)
-            kind = error_class(status, error, elapsed_seconds=elapsed_seconds)
-            return error_outcome(kind, error, status=status, headers=headers, now=now)
-        document = document_of(body, headers, now=now)
+        document = answer_of(status, headers, body, elapsed_seconds=elapsed_seconds, now=now)
         if isinstance(document, Outcome):
             return document
         choices = items(document.get("choices"))
