@@ -7,15 +7,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from llmqueue.credentials import USUAL_VARIABLES
 from llmqueue.errors import UsageError
 from llmqueue.states import ProviderType
 from llmqueue_cli.datadir import write_private
 
 CREDENTIAL_PREFIX = "LLMQUEUE_CREDENTIAL_"
-USUAL_VARIABLE = {
-    ProviderType.OPENAI: "OPENAI_API_KEY",
-    ProviderType.ANTHROPIC: "ANTHROPIC_API_KEY",
-}
 
 
 def variable_of(secret: str) -> str:
@@ -51,7 +48,7 @@ class Credentials:
     def key(self, queue: str, provider: ProviderType, secret: str | None) -> str | None:
         """The key, or None where the provider needs none. Raises UsageError where it is missing."""
         from_file = read_file(self.file) if self.file else {}
-        usual = USUAL_VARIABLE.get(provider)
+        usual = USUAL_VARIABLES.get(provider)
         for name in (secret, secret and variable_of(secret), usual):
             if name and (found := from_file.get(name)):
                 return found

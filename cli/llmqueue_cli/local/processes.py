@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from llmqueue.credentials import USUAL_VARIABLES
+from llmqueue_cli.local.credentials import CREDENTIAL_PREFIX
 from llmqueue_cli.local.journal import Journal
 from llmqueue_cli.local.parentage import end_with_parent
 from llmqueue_operator.planning import PodPhase, PodView
@@ -21,7 +23,7 @@ from llmqueue_operator.planning import PodPhase, PodView
 STEADY_SECONDS = 10.0
 """A worker that lived this long was no failure to start: it is replaced at once."""
 _MAX_BACK_OFF_SECONDS = 60.0
-_KEYS_OF_PARENT = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LLMQUEUE_CREDENTIAL_")
+_KEYS_OF_PARENT = (*USUAL_VARIABLES.values(), CREDENTIAL_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
