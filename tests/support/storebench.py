@@ -11,10 +11,19 @@ from llmqueue.job import Charge, Enqueued, NewJob
 from llmqueue.outcome import Outcome, Usage
 from llmqueue.states import LimitUnit, OutcomeClass, ProviderType
 from llmqueue.store import RedisStore, keys
-from llmqueue.store.port import ClaimReply, ClaimRequest, Grant, Settlement, SettleReply
+from llmqueue.store.port import (
+    Beat,
+    BeatReply,
+    ClaimReply,
+    ClaimRequest,
+    Grant,
+    Settlement,
+    SettleReply,
+)
 
 QUEUE = "default/q"
 RPM_600 = (Limit(LimitUnit.REQUESTS, 600),)
+LEASE_SECONDS = 10.0
 UNLIMITED = (Limit(LimitUnit.REQUESTS, 10**9),)
 
 
@@ -153,3 +162,14 @@ async def drain_queue(bench: StoreBench, *, slots: int = 32) -> Sequence[str]:
             await bench.send(grant)
             await bench.settle(grant)
             done.append(grant.id)
+
+
+async def beat(bench: StoreBench, worker: str = "w:1", **leases: str) -> BeatReply:
+    return await bench.store.beat(Beat(bench.queue, worker, 8, leases))
+
+
+async def after_lease(bench: StoreBench) -> None:
+    """Let a lease run out while somebody keeps the store's clock running."""
+    for _ in range(4):
+        await bench.advance(LEASE_SECONDS / 3)
+        await bench.store.snapshot(bench.queue, horizon_seconds=0)

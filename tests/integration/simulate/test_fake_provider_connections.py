@@ -5,33 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
 
-from llmqueue_cli.simulate.options import ProviderOptions
 from llmqueue_cli.simulate.provider import FakeProvider
 from llmqueue_cli.simulate.schedule import parse_script
 from support.fakecalls import OPENAI, body, faulty, head_of, raw, until
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=10, trust_env=False) as client:
-        yield client
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeProvider]:
-    async with FakeProvider(ProviderOptions()) as provider:
-        yield provider
-
-
-@pytest.fixture
-async def anthropic() -> AsyncIterator[FakeProvider]:
-    async with FakeProvider(ProviderOptions(shape="anthropic")) as provider:
-        yield provider
 
 
 async def test_half_a_body(fake: FakeProvider) -> None:

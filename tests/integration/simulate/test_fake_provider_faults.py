@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -15,24 +14,6 @@ from llmqueue_cli.simulate.limits import Limits
 from llmqueue_cli.simulate.options import ProviderOptions
 from llmqueue_cli.simulate.provider import FakeProvider
 from support.fakecalls import OPENAI, body, faulty
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=10, trust_env=False) as client:
-        yield client
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeProvider]:
-    async with FakeProvider(ProviderOptions()) as provider:
-        yield provider
-
-
-@pytest.fixture
-async def anthropic() -> AsyncIterator[FakeProvider]:
-    async with FakeProvider(ProviderOptions(shape="anthropic")) as provider:
-        yield provider
 
 
 @pytest.mark.parametrize("name", sorted(ERROR_ANSWERS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
@@ -15,24 +14,6 @@ from llmqueue_cli.simulate.options import ProviderOptions
 from llmqueue_cli.simulate.provider import FakeProvider
 from llmqueue_cli.simulate.schedule import Rule, parse_script
 from support.fakecalls import faulty, raw, until
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=10, trust_env=False) as client:
-        yield client
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeProvider]:
-    async with FakeProvider(ProviderOptions()) as provider:
-        yield provider
-
-
-@pytest.fixture
-async def anthropic() -> AsyncIterator[FakeProvider]:
-    async with FakeProvider(ProviderOptions(shape="anthropic")) as provider:
-        yield provider
 
 
 async def test_the_listener_closes_and_opens_by_script(
