@@ -7,7 +7,8 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+
+from pydantic import JsonValue
 
 from llmqueue_cli.simulate.fault import BadFault, Fault
 
@@ -61,25 +62,24 @@ class Schedule:
 def parse_script(text: str | bytes) -> tuple[Rule, ...]:
     """A JSON list of rules, or a single one. Raises BadFault that names the rule."""
     try:
-        document: Any = json.loads(text)
+        document: JsonValue = json.loads(text)
     except ValueError as exc:
         raise BadFault(f"the script is not JSON: {exc}") from exc
-    listed = cast("list[Any]", document) if isinstance(document, list) else [document]
+    listed = document if isinstance(document, list) else [document]
     return tuple(_rule(number, each) for number, each in enumerate(listed, 1))
 
 
-def _rule(number: int, given: Any) -> Rule:
+def _rule(number: int, given: JsonValue) -> Rule:
     if not isinstance(given, dict):
         raise BadFault(f"rule {number} is no object")
-    fields = cast("dict[str, Any]", given)
     try:
-        params = {key: _text(value) for key, value in fields.items() if key not in _OWN_FIELDS}
+        params = {key: _text(value) for key, value in given.items() if key not in _OWN_FIELDS}
         rule = Rule(
-            Fault(str(fields.get("fault", "")), params),
-            float(fields.get("from_s", 0)),
-            float(fields.get("to_s", math.inf)),
-            float(fields.get("probability", 1)),
-            float(fields.get("count", math.inf)),
+            Fault(str(given.get("fault", "")), params),
+            _number(given.get("from_s", 0)),
+            _number(given.get("to_s", math.inf)),
+            _number(given.get("probability", 1)),
+            _number(given.get("count", math.inf)),
         )
     except (ValueError, TypeError) as exc:
         raise BadFault(f"rule {number}: {exc}") from exc
@@ -88,5 +88,11 @@ def _rule(number: int, given: Any) -> Rule:
     return rule
 
 
-def _text(value: Any) -> str:
+def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _number(value: JsonValue) -> float:
+    if isinstance(value, (str, int, float)):
+        return float(value)
+    raise ValueError(f"{json.dumps(value)} is no number")

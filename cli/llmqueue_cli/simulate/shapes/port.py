@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
+
+from pydantic import JsonValue
 
 from llmqueue_cli.simulate.catalogue import ErrorAnswer
 from llmqueue_cli.simulate.limiter import Refusal
@@ -103,29 +105,30 @@ class Shape(Protocol):
         ...
 
 
-def estimate_tokens(*parts: Any) -> int:
+def estimate_tokens(*parts: JsonValue) -> int:
     """A provider's own guess of the input: a quarter of the bytes of all text."""
     return math.ceil(sum(map(_text_bytes, parts)) / BYTES_PER_TOKEN)
 
 
-def _text_bytes(part: Any) -> int:
+def _text_bytes(part: JsonValue) -> int:
     if isinstance(part, str):
         return len(part.encode("utf-8", "surrogatepass"))
     if isinstance(part, list):
-        return sum(map(_text_bytes, cast("list[Any]", part)))
+        return sum(map(_text_bytes, part))
     if isinstance(part, dict):
-        return sum(map(_text_bytes, cast("dict[str, Any]", part).values()))
+        return sum(map(_text_bytes, part.values()))
     return 0
 
 
 def read_common(document: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """(model, messages). Raises BadRequest."""
-    model, messages = document.get("model"), document.get("messages")
+    model: JsonValue = document.get("model")
+    messages: JsonValue = document.get("messages")
     if not isinstance(model, str) or not model:
         raise BadRequest("you must provide a model parameter")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("messages: a list with at least one message is required")
-    return model, cast("list[Any]", messages)
+    return model, messages
 
 
 def read_maximum(document: Mapping[str, Any], *names: str) -> int | None:
