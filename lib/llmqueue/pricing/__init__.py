@@ -6,14 +6,18 @@ Unknown is None, never 0: a call without a price has no cost, and is never calle
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from llmqueue.outcome import Usage
 from llmqueue.pricing.rates import Overrides, Rates
 from llmqueue.states import ProviderType
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, TieredPrices
 
 __all__ = ["NO_OVERRIDES", "Overrides", "Priced", "Rates", "price", "quote", "worst_case"]
 
@@ -21,12 +25,8 @@ NO_OVERRIDES: Overrides = MappingProxyType({})
 _NANO = Decimal(10**9)
 _PROVIDER_IDS = {ProviderType.OPENAI: "openai", ProviderType.ANTHROPIC: "anthropic"}
 """Compatible servers are many: there a model's name alone finds who sells it."""
-_TIER_FACTORS: Mapping[str, Decimal] = {
-    **dict.fromkeys(("", "auto", "default", "standard"), Decimal(1)),
-    **dict.fromkeys(("flex", "batch"), Decimal("0.5")),
-}
-"""Source: OpenAI's and Anthropic's price lists. `priority` and `scale` differ by model and
-contract: no price, unless the resource states one."""
+_LIST_TIERS = frozenset({"", "auto", "default", "standard", "on_demand"})
+"""What answers call the tier that costs the list price; `on_demand` is Groq's."""
 _RATE_NAMES = {
     "input_mtok": "in",
     "cache_read_mtok": "cached",
@@ -57,14 +57,10 @@ def quote(
     own = overrides.get(model)
     if own is not None:
         return Priced(own.cost_nano_usd(usage), f"{model} {own} (own)")
-    factor = _TIER_FACTORS.get(tier.lower())
-    if factor is None or not model:
-        return None
-    return _published(model, provider, usage, factor)
+    return _published(model, provider, usage, tier.lower()) if model else None
 
 
-def _published(model: str, provider: ProviderType, usage: Usage, factor: Decimal) -> Priced | None:
-    """The list price times a factor."""
+def _published(model: str, provider: ProviderType, usage: Usage, tier: str) -> Priced | None:
     # A second of loading: only processes that price something pay it.
     from genai_prices import Usage as PricedUsage  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415
@@ -76,21 +72,53 @@ def _published(model: str, provider: ProviderType, usage: Usage, factor: Decimal
         cache_write_1h_tokens=usage.cache_write_1h_tokens,
         output_tokens=usage.output_tokens,
     )
+    now, context = datetime.now(UTC), _context(tier)
     try:
         with warnings.catch_warnings():
             # "No price for cache writes": they are billed as the input they are.
             warnings.simplefilter("ignore", UserWarning)
-            found = calc_price(priced, model, provider_id=_PROVIDER_IDS.get(provider))
+            found = calc_price(
+                priced,
+                model,
+                provider_id=_PROVIDER_IDS.get(provider),
+                genai_request_timestamp=now,
+                price_context=context,
+            )
     except (LookupError, ValueError):
         return None
-    nano_usd = int((found.total_price * factor * _NANO).to_integral_value(ROUND_CEILING))
+    if context and not _has_price_for(found.model, context, now):
+        return None
     rates = " ".join(
-        f"{name}={rate}"
+        f"{name}={_applied(rate, usage)}"
         for field, name in _RATE_NAMES.items()
         if (rate := getattr(found.model_price, field, None)) is not None
     )
-    times = "" if factor == 1 else f" x{factor}"
-    return Priced(nano_usd, f"{found.provider.id}/{found.model.id} {rates}{times}")
+    nano_usd = int((found.total_price * _NANO).to_integral_value(ROUND_CEILING))
+    of_tier = f" ({tier})" if context else ""
+    return Priced(nano_usd, f"{found.provider.id}/{found.model.id} {rates}{of_tier}")
+
+
+def _context(tier: str) -> dict[str, str]:
+    """What genai-prices calls a tier; empty = the list price."""
+    if tier in _LIST_TIERS:
+        return {}
+    return {"processing": "batch"} if tier == "batch" else {"service_tier": tier}
+
+
+def _has_price_for(model: ModelInfo, context: dict[str, str], now: datetime) -> bool:
+    """genai-prices falls back on the list price, which would be wrong for a dearer tier."""
+    return any(
+        variant.when == context and (variant.constraint is None or variant.constraint.active(now))
+        for variant in model.price_variants or ()
+    )
+
+
+def _applied(rate: Decimal | TieredPrices, usage: Usage) -> Decimal:
+    """The rate that the size of the input leads to."""
+    if isinstance(rate, Decimal):
+        return rate
+    reached = [step.price for step in rate.tiers if usage.input_tokens > step.start]
+    return reached[-1] if reached else rate.base
 
 
 def price(

@@ -67,29 +67,46 @@ def test_cached_input_without_a_price_of_its_own_is_input() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "times"),
+    ("model", "provider", "tier", "times"),
     [
-        ("", 1.0),
-        ("default", 1.0),
-        ("standard", 1.0),
-        ("flex", 0.5),
-        ("batch", 0.5),
-        ("priority", None),
-        ("what", None),
+        *(("gpt-5", ProviderType.OPENAI, tier, 1.0) for tier in ("", "auto", "default", "Default")),
+        ("gpt-5", ProviderType.OPENAI, "flex", 0.5),
+        ("gpt-5", ProviderType.OPENAI, "batch", 0.5),
+        ("gpt-5", ProviderType.OPENAI, "priority", 2.0),
+        ("gpt-5", ProviderType.OPENAI, "what", None),
+        ("gpt-4o", ProviderType.OPENAI, "flex", None),
+        ("claude-opus-4-5", ProviderType.ANTHROPIC, "standard", 1.0),
+        ("claude-opus-4-5", ProviderType.ANTHROPIC, "batch", 0.5),
+        ("claude-opus-4-5", ProviderType.ANTHROPIC, "priority", None),
+        ("deepseek-chat", ProviderType.OPENAI_COMPATIBLE, "on_demand", 1.0),
+        ("deepseek-chat", ProviderType.OPENAI_COMPATIBLE, "flex", None),
     ],
 )
-def test_the_answers_tier_sets_the_price(tier: str, times: float | None) -> None:
-    """A tier without a known price has none: not the list price, and not 0."""
-    listed = price("gpt-4o", ProviderType.OPENAI, Usage(1000, 1000))
+def test_the_answers_tier_sets_the_price(
+    model: str, provider: ProviderType, tier: str, times: float | None
+) -> None:
+    """A tier whose price isn't known for the model has none: not the list price, and not 0."""
+    listed = price(model, provider, Usage(1000, 1000))
     assert listed is not None
-    found = price("gpt-4o", ProviderType.OPENAI, Usage(1000, 1000), tier=tier)
+    found = price(model, provider, Usage(1000, 1000), tier=tier)
     assert found == (None if times is None else listed * times)
 
 
-def test_a_quote_names_its_price() -> None:
-    """The price used is stored with the entry."""
-    found = quote("gpt-4o-2024-08-06", ProviderType.OPENAI, Usage(1000, 0), tier="flex")
-    assert found == Priced(1_250_000, "openai/gpt-4o in=2.5 cached=1.25 out=10 x0.5")
+@pytest.mark.parametrize(
+    ("model", "input_tokens", "tier", "nano_usd", "used"),
+    [
+        ("gpt-4o-2024-08-06", 1000, "", 2_500_000, "gpt-4o in=2.5 cached=1.25 out=10"),
+        ("gpt-5", 1000, "flex", 625_000, "gpt-5 in=0.625 cached=0.0625 out=5 (flex)"),
+        ("gpt-5.4", 272_000, "", 680_000_000, "gpt-5.4 in=2.5 cached=0.25 out=15"),
+        ("gpt-5.4", 300_000, "", 1_500_000_000, "gpt-5.4 in=5 cached=0.5 out=22.5"),
+    ],
+    ids=["list", "tier", "at-the-step", "long-input"],
+)
+def test_a_quote_names_the_price_used(
+    model: str, input_tokens: int, tier: str, nano_usd: int, used: str
+) -> None:
+    found = quote(model, ProviderType.OPENAI, Usage(input_tokens, 0), tier=tier)
+    assert found == Priced(nano_usd, f"openai/{used}")
 
 
 def test_an_override_comes_first() -> None:
