@@ -68,10 +68,6 @@ class World:
         snapshot = await self.bench.store.snapshot(self.bench.budget.budget, horizon_seconds=0)
         return snapshot.queues[0].grants
 
-    async def workers(self) -> list[str]:
-        snapshot = await self.bench.store.snapshot(self.bench.budget.budget, horizon_seconds=0)
-        return [view.worker for view in snapshot.workers]
-
     async def slots_of(self, uid: str) -> int:
         """How many jobs a worker can hold."""
         snapshot = await self.bench.store.snapshot(self.bench.budget.budget, horizon_seconds=0)

@@ -37,19 +37,6 @@ async def test_signal_as_jobs_finish(world: World) -> None:
     assert (await world.fake.stats())["billed_twice"] == 0
 
 
-async def test_signal_during_a_call(world: World) -> None:
-    """Q3, Q4: a 5 s call ends within grace; nothing is claimed after the signal; the worker
-    leaves."""
-    async with world.worker(slots=1) as worker:
-        ids = await world.enqueue(5.0, *[0.1] * 4)
-        await world.until("sent")
-        worker.terminate()
-        assert await worker.exit_code(seconds=10) == 0
-    assert await world.runs(*ids) == [("succeeded", 1)] + [("ready", 0)] * 4
-    assert await world.grants() == 1
-    assert await world.workers() == []
-
-
 async def test_signal_as_soon_as_it_is_handled(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
