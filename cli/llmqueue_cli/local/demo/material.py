@@ -21,13 +21,11 @@ _SHARES = {ProviderType.OPENAI: slice(0, None, 2), ProviderType.ANTHROPIC: slice
 
 
 def example(name: str) -> Path:
-    """A file of examples/, from the source tree or from the installed package."""
-    in_tree = Path(__file__).parents[4] / "examples" / name
-    if in_tree.is_file():
-        return in_tree
-    installed = Path(str(resources.files("llmqueue_cli"))) / "examples" / name
-    if installed.is_file():
-        return installed
+    """A file of examples/: the wheel has them in the package, a source tree beside it."""
+    package = Path(str(resources.files("llmqueue_cli")))
+    for folder in (package, package.parents[1]):
+        if (file := folder / "examples" / name).is_file():
+            return file
     raise UsageError(f"the demo's file examples/{name} is missing from this installation")
 
 
