@@ -13,6 +13,7 @@ from llmqueue.states import OutcomeClass
 from llmqueue.store.port import Grant
 
 _OUTCOME_NOT_KNOWN = frozenset({OutcomeClass.UNKNOWN, OutcomeClass.CANCELLED})
+_DETAILS = ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens")
 _MILLISECOND_DIGITS = 3
 
 
@@ -64,7 +65,7 @@ def entry(
     if usage is not None:
         record["input_tokens"] = usage.input_tokens
         record["output_tokens"] = usage.output_tokens
-        for name in ("cached_tokens", "cache_write_tokens", "reasoning_tokens"):
+        for name in _DETAILS:
             if tokens := getattr(usage, name):
                 record[name] = tokens
         if usage.estimated:

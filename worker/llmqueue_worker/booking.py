@@ -5,41 +5,31 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llmqueue import ledger, pricing
 from llmqueue.job import MAX_RESULT_BYTES
 from llmqueue.outcome import Outcome, Usage
+from llmqueue.pricing import Priced
 from llmqueue.states import OutcomeClass, ProviderType
-from llmqueue.store.port import Settlement
+from llmqueue.store.port import Grant, Settlement
 from llmqueue_worker.attempt import Attempt
 
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a call costs, and by which price; both None where no price is known."""
-
-    nano_usd: int | None
-    price: str | None
+Pricing = Callable[[str, Usage, str], Priced | None]
+"""(model, usage, service tier of the answer) → cost; None where no price is known."""
 
 
-UNPRICED = Cost(None, None)
-Pricing = Callable[[str, Usage, str], Cost]
-"""(model, usage, service tier) → cost."""
-
-
-def unpriced(_model: str, _usage: Usage, _tier: str) -> Cost:
+def unpriced(_model: str, _usage: Usage, _tier: str) -> None:
     """No price is known: cost null, never 0."""
-    return UNPRICED
 
 
 def pricing_of(provider: ProviderType) -> Pricing:
     """The shared prices of a provider's models."""
 
-    def cost(model: str, usage: Usage, _tier: str) -> Cost:
-        return Cost(pricing.price(model, provider, usage), None)
+    def quoted(model: str, usage: Usage, tier: str) -> Priced | None:
+        return pricing.quote(model, provider, usage, tier=tier)
 
-    return cost
+    return quoted
 
 
 def load_prices(provider: ProviderType) -> None:
@@ -64,9 +54,9 @@ class Bookkeeper:
     """Makes settlements. `clock` gives Unix seconds."""
 
     def __init__(
-        self, cost_of: Pricing = unpriced, *, clock: Callable[[], float] = time.time
+        self, quote: Pricing = unpriced, *, clock: Callable[[], float] = time.time
     ) -> None:
-        self._cost_of = cost_of
+        self._quote = quote
         self._clock = clock
 
     def settlement(self, attempt: Attempt, outcome: Outcome, *, seconds: float) -> Settlement:
@@ -82,9 +72,7 @@ class Bookkeeper:
                 jitter=jitter,
             )
         usage = ledger.billed_usage(grant, outcome)
-        cost = Cost(0, None)
-        if usage is not None:
-            cost = self._cost_of(outcome.model or grant.model, usage, outcome.service_tier)
+        cost, price = self._cost(grant, outcome, usage)
         finished = self._clock()
         return Settlement(
             grant.id,
@@ -98,8 +86,17 @@ class Bookkeeper:
                 started=finished - seconds,
                 finished=finished,
                 usage=usage,
-                price=cost.price,
+                price=price,
             ),
-            cost_nano_usd=cost.nano_usd,
+            cost_nano_usd=cost,
             jitter=jitter,
         )
+
+    def _cost(
+        self, grant: Grant, outcome: Outcome, usage: Usage | None
+    ) -> tuple[int | None, str | None]:
+        """Nano-dollars, and the price used; both None where no price is known."""
+        if usage is None:
+            return 0, None
+        priced = self._quote(outcome.model or grant.model, usage, outcome.service_tier)
+        return (priced.nano_usd, priced.price) if priced else (None, None)

@@ -11,7 +11,13 @@ from support.memorystore import grant
 def test_an_entry_has_all_that_is_known() -> None:
     job = grant(tenant="acme", feature="mail", possible_duplicate=True, correlation_id="trace-1")
     usage = Usage(
-        1000, 500, cached_tokens=200, cache_write_tokens=100, reasoning_tokens=300, estimated=True
+        1000,
+        500,
+        cached_tokens=200,
+        cache_write_tokens=100,
+        cache_write_1h_tokens=40,
+        reasoning_tokens=300,
+        estimated=True,
     )
     outcome = Outcome(
         OutcomeClass.SUCCESS, status=200, model="m-2026", request_id="req-1", usage=usage
@@ -29,6 +35,7 @@ def test_an_entry_has_all_that_is_known() -> None:
         "output_tokens": 500,
         "cached_tokens": 200,
         "cache_write_tokens": 100,
+        "cache_write_1h_tokens": 40,
         "reasoning_tokens": 300,
         "estimated": True,
         "price": "3/15",

@@ -11,9 +11,10 @@ import structlog.testing
 from llmqueue.errors import StoreMisconfigured, StoreUnavailable
 from llmqueue.job import MAX_RESULT_BYTES
 from llmqueue.outcome import Outcome, Usage
-from llmqueue.states import JobState, OutcomeClass, RefusalReason, Severity
+from llmqueue.pricing import Priced
+from llmqueue.states import JobState, OutcomeClass, ProviderType, RefusalReason, Severity
 from llmqueue_worker.attempt import Attempt
-from llmqueue_worker.booking import Bookkeeper, Cost, unpriced
+from llmqueue_worker.booking import Bookkeeper, pricing_of, unpriced
 from support.memorystore import grant
 from support.scriptedrunner import SUCCESS, Bench, start, working
 from support.virtualtime import now, run_virtually, settle_down
@@ -304,8 +305,8 @@ def attempt_of(**fields: Any) -> Attempt:
     return Attempt(grant(**fields), NO_CREDENTIAL, ask=ask, started_at=0.0, ends_at=1.0)
 
 
-def per_token(_model: str, usage: Usage, _tier: str) -> Cost:
-    return Cost(1000 * usage.input_tokens + usage.output_tokens, "1000/1")
+def per_token(_model: str, usage: Usage, _tier: str) -> Priced:
+    return Priced(1000 * usage.input_tokens + usage.output_tokens, "1000/1")
 
 
 @pytest.mark.parametrize(
@@ -356,6 +357,27 @@ def test_without_a_price_the_cost_is_not_known() -> None:
     assert settled.cost_nano_usd is None
     assert settled.entry is not None
     assert "price" not in settled.entry
+
+
+@pytest.mark.parametrize(
+    ("tier", "cost", "price"),
+    [
+        ("default", 1_250_000 + 100_000, "openai/gpt-5 in=1.25 cached=0.125 out=10"),
+        ("flex", 625_000 + 50_000, "openai/gpt-5 in=0.625 cached=0.0625 out=5 (flex)"),
+        ("scale", None, None),
+    ],
+)
+def test_an_entry_holds_the_price_of_the_answers_tier(
+    tier: str, cost: int | None, price: str | None
+) -> None:
+    outcome = Outcome(
+        OutcomeClass.SUCCESS, usage=Usage(1000, 10), model="gpt-5-2025-08-07", service_tier=tier
+    )
+    settled = Bookkeeper(pricing_of(ProviderType.OPENAI)).settlement(
+        attempt_of(), outcome, seconds=1
+    )
+    assert settled.entry is not None
+    assert (settled.cost_nano_usd, settled.entry.get("price")) == (cost, price)
 
 
 def test_a_result_too_large_to_keep_is_paid_and_fails() -> None:
