@@ -34,7 +34,7 @@ def pricing_of(provider: ProviderType) -> Pricing:
 
 def load_prices(provider: ProviderType) -> None:
     """Read the price data now: it takes a second, and no answer should wait for it."""
-    pricing.price("", provider, Usage(0, 0))
+    pricing.price("any", provider, Usage(0, 0))
 
 
 def _bounded(outcome: Outcome) -> Outcome:

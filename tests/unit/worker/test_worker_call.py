@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +16,7 @@ from llmqueue.outcome import Outcome
 from llmqueue.providers.http import NotSent
 from llmqueue.states import OutcomeClass, ProviderType
 from llmqueue_worker.attempt import Attempt
-from llmqueue_worker.booking import Bookkeeper, load_prices, pricing_of
+from llmqueue_worker.booking import Bookkeeper, pricing_of
 from llmqueue_worker.call import ProviderRunner
 from support.memorystore import grant
 from support.rawprovider import RawProvider, Received
@@ -65,10 +67,16 @@ async def test_the_payload_is_the_request(provider: RawProvider) -> None:
     assert settled.cost_nano_usd == 10 * 150 + 5 * 600
 
 
-async def test_prices_can_be_read_ahead() -> None:
+def test_prices_can_be_read_ahead() -> None:
     """The first answer of a process must not wait for the price data."""
-    load_prices(ProviderType.OPENAI)
-    load_prices(ProviderType.OPENAI_COMPATIBLE)
+    code = (
+        "import sys\n"
+        "from llmqueue.states import ProviderType\n"
+        "from llmqueue_worker.booking import load_prices\n"
+        "load_prices(ProviderType.OPENAI)\n"
+        "sys.exit('genai_prices.data' not in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 async def test_a_refusal_goes_through_and_nothing_leaves(provider: RawProvider) -> None:
