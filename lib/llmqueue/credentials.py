@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,14 +34,6 @@ class Credential:
 
 
 NO_CREDENTIAL = Credential(None, "")
-
-
-def from_environment(
-    provider: ProviderType, environment: Mapping[str, str] = os.environ
-) -> str | None:
-    """The key in the provider's usual variable; None where it is missing or there is none."""
-    name = USUAL_VARIABLES.get(provider)
-    return (environment.get(name, "").strip() or None) if name else None
 
 
 def _checked(path: Path, raw: bytes) -> str:

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from llmqueue.credentials import (
-    NO_CREDENTIAL,
-    CredentialFile,
-    fingerprint,
-    from_environment,
-)
+from llmqueue.credentials import NO_CREDENTIAL, CredentialFile, fingerprint
 from llmqueue.errors import UsageError
-from llmqueue.states import ProviderType
 
 
 @pytest.mark.parametrize("key", [None, ""], ids=repr)
@@ -92,16 +86,3 @@ def test_a_key_that_was_removed_is_not_used_any_more(tmp_path: Path) -> None:
             file.read()
     path.write_text("sk-one")
     assert file.read().key == "sk-one"
-
-
-@pytest.mark.parametrize(
-    ("provider", "key"),
-    [
-        (ProviderType.OPENAI, "sk-o"),
-        (ProviderType.ANTHROPIC, None),
-        (ProviderType.OPENAI_COMPATIBLE, None),
-    ],
-)
-def test_the_usual_variables(provider: ProviderType, key: str | None) -> None:
-    environment = {"OPENAI_API_KEY": " sk-o\n", "ANTHROPIC_API_KEY": " "}
-    assert from_environment(provider, environment) == key
