@@ -93,10 +93,10 @@ def new_job(entry: RegistryEntry, spec: JobSpec) -> NewJob:
             f"payload: {len(payload)} bytes, at most {MAX_PAYLOAD_BYTES} are allowed:"
             " pass large content by reference"
         )
-    if spec.timeout_seconds is not None and spec.timeout_seconds > config.request_seconds:
+    if spec.timeout_seconds is not None and spec.timeout_seconds > config.attempt_seconds:
         raise InvalidJob(
             f"timeout_seconds: {spec.timeout_seconds:g} is above the queue's"
-            f" timeouts.requestSeconds ({config.request_seconds:g})"
+            f" timeouts.attemptSeconds ({config.attempt_seconds:g})"
         )
     prepared = get_provider(config.provider).prepare(
         spec.payload,

@@ -104,7 +104,7 @@ class QueueConfig:
     models: tuple[str, ...] = ()
     """Allowed models; empty = any."""
     default_max_output_tokens: int = 4096
-    request_seconds: float = 120.0
+    attempt_seconds: float = 240.0
     weight: int = 1
     suspended: bool = False
     max_jobs: int = 100_000

@@ -35,6 +35,7 @@ class WorkerSettings(BaseSettings):
     connect_seconds: float = Field(default=10, gt=0)
     request_seconds: float = Field(default=120, gt=0)
     stream_idle_seconds: float = Field(default=60, gt=0)
+    attempt_seconds: float = Field(default=240, gt=0)
     lease_seconds: float = Field(default=10, gt=0)
     """As the budget's configuration has it: leases are renewed in time for it."""
     drain_seconds: float = Field(default=300, gt=0)
@@ -45,3 +46,10 @@ class WorkerSettings(BaseSettings):
     """/livez, /readyz, /metrics; None = no server."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
+
+    def call_seconds(self, asked: float | None) -> float:
+        """How long a call may take: `asked` by its job within an attempt's time, else the queue's.
+
+        Enqueue refuses more; a job may be older than the queue's present time.
+        """
+        return min(asked, self.attempt_seconds) if asked else self.request_seconds

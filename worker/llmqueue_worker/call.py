@@ -58,10 +58,7 @@ class ProviderRunner:
             self._provider,
             request,
             streaming=fields.get("stream") is True,
-            timeout_seconds=min(
-                grant.timeout_seconds or self._settings.request_seconds,
-                self._settings.request_seconds,
-            ),
+            timeout_seconds=self._settings.call_seconds(grant.timeout_seconds),
             before_send=attempt.send,
         )
         return self._trusting(outcome)

@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 class Runs:
     """Starts attempts and brings each to its end, whatever happens in between.
 
-    `longest_seconds`: what a call may take, for grants that say nothing themselves.
+    `call_seconds`: how long a call may take, from what its job asked for.
     """
 
     def __init__(
@@ -36,25 +36,24 @@ class Runs:
         bookkeeper: Bookkeeper,
         stats: Stats,
         *,
-        longest_seconds: float,
+        call_seconds: Callable[[float | None], float],
         connect_seconds: float,
     ) -> None:
         self._runner, self._recorder, self._in_flight = runner, recorder, in_flight
         self._bookkeeper, self._stats = bookkeeper, stats
-        self._longest_seconds, self._connect_seconds = longest_seconds, connect_seconds
+        self._call_seconds, self._connect_seconds = call_seconds, connect_seconds
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._draining = False
 
     def start(self, grant: Grant, credential: Credential) -> None:
         """Run a granted job; while draining it only goes back."""
         now = self._clock()
-        call_seconds = min(grant.timeout_seconds or self._longest_seconds, self._longest_seconds)
         attempt = Attempt(
             grant,
             credential,
             ask=self._recorder.ask,
             started_at=now,
-            ends_at=now + self._connect_seconds + call_seconds,
+            ends_at=now + self._connect_seconds + self._call_seconds(grant.timeout_seconds),
         )
         if self._draining:
             attempt.stop = Stop.DRAINING

@@ -65,7 +65,7 @@ class Worker:
             self.in_flight,
             bookkeeper or Bookkeeper(),
             self.stats,
-            longest_seconds=settings.request_seconds,
+            call_seconds=settings.call_seconds,
             connect_seconds=settings.connect_seconds,
         )
         self.pump = Pump(

@@ -99,7 +99,7 @@ def queue_config(queue: LLMQueue) -> QueueConfig:
         provider=spec.provider.type,
         models=spec.provider.models,
         default_max_output_tokens=spec.limits.default_max_output_tokens,
-        request_seconds=float(spec.timeouts.request_seconds),
+        attempt_seconds=float(spec.timeouts.attempt_seconds),
         weight=shared.weight if shared else 1,
         suspended=spec.queue.suspend,
         max_jobs=spec.queue.max_jobs,

@@ -53,6 +53,7 @@ def worker_environment(
         "connect_seconds": spec.timeouts.connect_seconds,
         "request_seconds": spec.timeouts.request_seconds,
         "stream_idle_seconds": spec.timeouts.stream_idle_seconds,
+        "attempt_seconds": spec.timeouts.attempt_seconds,
         "lease_seconds": budget_config([queue]).lease_seconds,
         "drain_seconds": spec.grace_periods.drain_seconds,
         "max_jobs": spec.worker.max_jobs,

@@ -114,11 +114,11 @@ async def test_a_payload_that_the_provider_s_code_refuses(
     [("None", OutcomeClass.UNKNOWN), ("Honoured", OutcomeClass.TRANSIENT)],
 )
 @pytest.mark.parametrize(
-    ("job_seconds", "queue_seconds"),
+    ("job_seconds", "queue_seconds", "attempt_seconds"),
     [
-        pytest.param(0.2, 30, id="the job's timeout"),
-        pytest.param(None, 0.2, id="the queue's timeout"),
-        pytest.param(30.0, 0.2, id="a job's timeout is never above its queue's"),
+        pytest.param(0.2, 30, 30, id="the job's time-out"),
+        pytest.param(None, 0.2, 30, id="the queue's time-out"),
+        pytest.param(30.0, 30, 0.2, id="a job's time-out is never above an attempt's"),
     ],
 )
 async def test_no_answer_in_time(
@@ -127,6 +127,7 @@ async def test_no_answer_in_time(
     kind: OutcomeClass,
     job_seconds: float | None,
     queue_seconds: float,
+    attempt_seconds: float,
 ) -> None:
     """Sent and not answered: unknown; a provider that honours the key is simply asked again."""
     provider.gate.clear()
@@ -135,9 +136,17 @@ async def test_no_answer_in_time(
             provider,
             job={"timeout_seconds": job_seconds},
             request_seconds=queue_seconds,
+            attempt_seconds=attempt_seconds,
             idempotency=idempotency,
         )
     assert (outcome.kind, outcome.sent) == (kind, True)
+
+
+async def test_a_job_may_ask_for_more_than_its_queue_s_time(provider: RawProvider) -> None:
+    provider.gate.clear()
+    asyncio.get_running_loop().call_later(0.4, provider.gate.set)
+    outcome, _ = await call(provider, job={"timeout_seconds": 10.0}, request_seconds=0.2)
+    assert outcome.kind is OutcomeClass.SUCCESS
 
 
 async def test_only_true_streams(provider: RawProvider) -> None:
