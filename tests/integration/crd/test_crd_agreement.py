@@ -157,6 +157,19 @@ def test_every_object_with_a_rule_or_a_default_below_is_there_without_being_give
     assert list(bare("spec", root["properties"]["spec"])) == []
 
 
+def test_every_default_keeps_the_rules_of_its_own_level(root: Schema) -> None:
+    """A server checks a default without those below it: only a rule on a change holds for `{}`."""
+
+    def early(path: str, schema: Schema) -> Iterator[str]:
+        for name, field in schema.get("properties", {}).items():
+            where, rules = f"{path}.{name}", field.get("x-kubernetes-validations", ())
+            if "default" in field and not all("oldSelf" in each["rule"] for each in rules):
+                yield where
+            yield from early(where, field.get("items", field))
+
+    assert list(early("spec", root["properties"]["spec"])) == []
+
+
 def test_every_field_is_described(root: Schema) -> None:
     def silent(path: str, schema: Schema) -> Iterator[str]:
         for name, field in schema.get("properties", {}).items():
