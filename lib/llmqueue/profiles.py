@@ -37,6 +37,7 @@ PROFILES: Mapping[ProviderType, ProviderProfile] = MappingProxyType(
         ProviderType.ANTHROPIC: ProviderProfile(
             "https://api.anthropic.com", "sum", "correct", True
         ),
-        ProviderType.OPENAI_COMPATIBLE: ProviderProfile(None, "max", "keep", False),
+        # Servers count in their own ways; the sum is a bound of them all.
+        ProviderType.OPENAI_COMPATIBLE: ProviderProfile(None, "sum", "keep", False),
     }
 )

@@ -100,7 +100,7 @@ def test_each_limit_has_its_unit_and_window() -> None:
     [
         pytest.param({"type": "openai"}, ("max", "keep", False), id="openai"),
         pytest.param({"type": "anthropic"}, ("sum", "correct", True), id="anthropic"),
-        pytest.param(SERVER, ("max", "keep", False), id="compatible"),
+        pytest.param(SERVER, ("sum", "keep", False), id="compatible"),
     ],
 )
 def test_how_the_provider_counts(provider: dict[str, str], accounting: tuple[Any, ...]) -> None:
