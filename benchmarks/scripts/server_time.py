@@ -11,13 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from redis import Redis
 
-from llmqueue.store.scripts import script
+from llmqueue.store.scripts import library
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +39,6 @@ def times(durations: Sequence[float]) -> Times:
     return Times(len(ordered), quantile(ordered, 0.5), quantile(ordered, 0.99), ordered[-1])
 
 
-def _script_names() -> list[str]:
-    folder = files("llmqueue.store").joinpath("lua")
-    found = (entry.name.removesuffix(".lua") for entry in folder.iterdir())
-    return sorted(name for name in found if not name.startswith("_"))
-
-
 class ServerTime:
     """`with clock("claim"): …` around each call; `take()` returns what was measured."""
 
@@ -54,9 +47,8 @@ class ServerTime:
         self._schedule = Path(f"/proc/{pid}/schedstat")
         self._found: dict[str, list[float]] = {}
         self.recording = True
-        for name in _script_names():
-            # Compiled now: the first call of a script would else be measured with it.
-            self._redis.script_load(script(name).source)
+        # Compiled now: the first call would else be measured with it.
+        self._redis.function_load(library().source, replace=True)
 
     def _ran_us(self) -> float:
         return int(self._schedule.read_text().split()[0]) / 1000

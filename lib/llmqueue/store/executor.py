@@ -1,27 +1,29 @@
-"""Runs scripts on one Redis and knows which budget a queue belongs to."""
+"""Calls the Lua library on one Redis and knows which budget a queue belongs to."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from llmqueue.config import RegistryEntry
 from llmqueue.errors import StoreError, UnknownJob, UnknownQueue
 from llmqueue.store import codec, keys
 from llmqueue.store.connection import open_client, translated
-from llmqueue.store.scripts import script
+from llmqueue.store.scripts import library, script_when_full
 
 REGISTRY_SECONDS = 5.0
 """How long a copy of the registry is trusted; unknown names are looked up at once."""
 BLOCK_MARGIN_SECONDS = 5.0
 MAX_BLOCK_SECONDS = 10.0
 
+Argument = str | bytes | int | float
+
 
 class Executor:
-    """Connection, scripts and a short-lived copy of the registry."""
+    """Connection, library and a short-lived copy of the registry."""
 
     # `Any`: what redis-py answers is typed by options it cannot know, and differs by its version.
     client: Any
@@ -39,22 +41,34 @@ class Executor:
         """A client of its own for pub/sub: it waits for ever."""
         return open_client(self._url, timeout_seconds=None)
 
-    async def run(self, name: str, budget: str, *args: str | bytes | int | float) -> Any:
-        """Run a script on a budget's keys.
+    async def run(self, name: str, budget: str, *args: Argument) -> Any:
+        """Call a function of the library on a budget's keys.
 
         Raises StoreUnavailable (it may have run), StoreMisconfigured, QueueFull (out of memory).
         """
-        code = script(name)
+        function = library().function(name)
         key = keys.prefix(budget) + "cfg"
         try:
             with translated():
                 try:
-                    return await self.client.evalsha(code.sha, 1, key, *args)
-                except NoScriptError:
-                    return await self.client.eval(code.source, 1, key, *args)
+                    return await self.client.fcall(function, 1, key, *args)
+                except ResponseError as exc:
+                    if "Function not found" not in str(exc):
+                        raise
+                return await self._load_and_call(name, key, args)
         except StoreError:
             await self.client.connection_pool.disconnect(inuse_connections=False)
             raise
+
+    async def _load_and_call(self, name: str, key: str, args: Sequence[Argument]) -> Any:
+        try:
+            await self.client.function_load(library().source, replace=True)
+        except OutOfMemoryError:
+            script = script_when_full(name)
+            if script is None:
+                raise
+            return await self.client.eval(script, 1, key, *args)
+        return await self.client.fcall(library().function(name), 1, key, *args)
 
     async def entries(self, *, fresh: bool = False) -> Mapping[str, RegistryEntry]:
         """The registry, at most REGISTRY_SECONDS old."""

@@ -301,6 +301,7 @@ class StoreMachine(RuleBasedStateMachine):
         for letter, name in TERMINAL.items():
             where[letter] = await redis.zrange(key("end", queue, name), 0, -1)
         found: Counter[str] = Counter()
+        holders: Counter[str] = Counter()
         size = 0
         start = len(key("j", ""))
         kept = set()
@@ -313,6 +314,8 @@ class StoreMachine(RuleBasedStateMachine):
                 continue
             kept.add(job_id)
             found[state] += 1
+            if state in "LS":
+                holders[fields["w"]] += 1
             if state not in TERMINAL:
                 size += int(fields["l"])
             if state == "R":
@@ -334,6 +337,8 @@ class StoreMachine(RuleBasedStateMachine):
         counters = {k.decode(): int(v) for k, v in st_hash.items() if k.decode() in STATES}
         assert {k: v for k, v in counters.items() if v} == dict(found)
         assert int(st_hash.get(b"bytes", 0)) == size
+        held = await redis.hgetall(key("held", queue))
+        assert {k.decode(): int(v) for k, v in held.items()} == dict(holders)
         for job_id in set(self.payload_bytes) - kept - self.forgettable:
             assert job_id in self.terminal, "a job disappeared"
             self.forgettable.add(job_id)

@@ -43,6 +43,24 @@ async def test_memory_used_up(server: ValkeyServer) -> None:
     await store.close()
 
 
+async def test_memory_used_up_and_no_library(server: ValkeyServer) -> None:
+    """A server without free memory takes no library; jobs leave it all the same."""
+    store = await connect(server.url)
+    bench = StoreBench(store)
+    await bench.configure()
+    await bench.enqueue(2)
+    await bench.redis.function_flush()
+    await bench.redis.config_set("maxmemory", 1)
+    with pytest.raises(QueueFull, match="memory"):
+        await bench.enqueue()
+    await bench.run_one()
+    await bench.redis.config_set("maxmemory", 0)
+    await bench.run_one()
+    assert await bench.states() == {"succeeded": 2}
+    assert len(await bench.redis.function_list()) == 1
+    await store.close()
+
+
 async def test_a_policy_that_evicts_is_refused_at_start(server: ValkeyServer) -> None:
     """Q42: Redis could drop jobs: a clear error instead."""
     store = RedisStore(server.url)
@@ -118,12 +136,12 @@ async def test_idle_connections_then_a_job(server: ValkeyServer) -> None:
 
 
 async def test_the_server_restarts_between_calls(server: ValkeyServer) -> None:
-    """Q37: after a restart scripts are loaded again and everything is where it was."""
+    """Q37: after a restart the library is loaded again and everything is where it was."""
     store = RedisStore(server.url)
     bench = StoreBench(store)
     await bench.configure()
     await bench.enqueue(3)
-    await bench.redis.script_flush()
+    await bench.redis.function_flush()
     assert await bench.states() == {"ready": 3}
     await asyncio.sleep(1.1)  # everysec
     await server.restart()

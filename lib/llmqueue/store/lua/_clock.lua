@@ -1,28 +1,27 @@
--- Shared by all scripts: keys, configuration, the budget's runtime facts, the logical clock.
+-- Shared by all functions: keys, configuration, the budget's runtime facts, the logical clock.
 --
 -- KEYS[1] is always `{q:<budget>}:cfg`; all other keys derive from its prefix, so one slot holds all.
 -- Times are integer milliseconds of the logical clock: the server's TIME plus a stored offset that
 -- absorbs steps backwards (limits neither freeze nor refill twice).
 
-local call = redis.call
-local P = string.sub(KEYS[1], 1, -4)
-local decode, encode = cjson.decode, cjson.encode
-local floor, max, min, ceil = math.floor, math.max, math.min, math.ceil
+-- A library is loaded without access to these: begin() sets them.
+local call, decode, encode, floor, max, min, ceil, P
 
 local function key(...) return P .. table.concat({...}, ':') end
-local function int(n) return string.format('%.0f', n) end
+local function int(n) return string.format('%d', floor(n + 0.5)) end
+
+-- What a part remembers within one call is set anew before the next one.
+local fresh_parts = {}
+local function each_call(forget)
+  fresh_parts[#fresh_parts + 1] = forget
+  forget()
+end
 
 -- Runtime facts of the budget (`run` hash), read whole once, written once by R.flush().
-local R = {v = {}, dirty = {}}
-do
-  local flat = call('HGETALL', P .. 'run')
-  for i = 1, #flat, 2 do R.v[flat[i]] = flat[i + 1] end
-end
+local R = {}
+each_call(function() R.v, R.dirty = {}, {} end)
 function R.num(name) return tonumber(R.v[name]) or 0 end
 function R.set(name, value)
-  if type(value) == 'number' then
-    value = value % 1 == 0 and int(value) or string.format('%.6f', value)
-  end
   R.v[name] = value
   R.dirty[name] = true
 end
@@ -36,23 +35,37 @@ function R.flush()
   R.dirty = {}
 end
 
+-- Decoded configuration outlives a call: parsing it costs more than most scripts. Read only.
+local MOST_DECODED = 200
+local decoded, decoded_count = {}, 0
+local function config(name)
+  local raw = call('HGET', name, 'json')
+  if not raw then return nil end
+  local known = decoded[name]
+  if known and known.raw == raw then return known.value end
+  if not known then
+    if decoded_count >= MOST_DECODED then decoded, decoded_count = {}, 0 end
+    decoded_count = decoded_count + 1
+  end
+  decoded[name] = {raw = raw, value = decode(raw)}
+  return decoded[name].value
+end
+
 -- Budget configuration `C` (nil: unconfigured) and, loaded on demand, that of a queue.
-local C = call('HGET', KEYS[1], 'json')
-C = C and decode(C) or nil
-local queue_cfgs = {}
+local C
+local queue_cfgs
+each_call(function() queue_cfgs = {} end)
 local function queue_cfg(q)
   local cfg = queue_cfgs[q]
   if cfg == nil then
-    local raw = call('HGET', key('cfg', q), 'json')
-    cfg = raw and decode(raw) or false
+    cfg = config(key('cfg', q)) or false
     queue_cfgs[q] = cfg
   end
   return cfg
 end
 
-local now
-local outage = false
-do
+local now, outage
+local function read_clock()
   local t = call('TIME')
   now = floor(tonumber(t[1]) * 1000 + tonumber(t[2]) / 1000) + R.num('off')
   local last = R.num('last')
@@ -60,12 +73,24 @@ do
     R.set('off', R.num('off') + last - now)
     now = last
   end
+  outage = false
   if C and last > 0 and now - last > C.lease_ms / 2 then
     -- Nobody could reach us for a while: leases deserve one more lease, and calls come back slowly.
     R.set('hold', now + C.lease_ms)
     outage = true
   end
-  if now - last > 0 then R.set('last', now) end
+  if now > last then R.set('last', now) end
+end
+
+local function begin(config_key)
+  call, decode, encode = redis.call, cjson.decode, cjson.encode
+  floor, max, min, ceil = math.floor, math.max, math.min, math.ceil
+  P = string.sub(config_key, 1, -4)
+  for _, forget in ipairs(fresh_parts) do forget() end
+  local flat = call('HGETALL', P .. 'run')
+  for i = 1, #flat, 2 do R.v[flat[i]] = flat[i + 1] end
+  C = config(config_key)
+  read_clock()
 end
 
 -- Deadlines stand still while a credential is paused: they are kept in this clock.

@@ -1,7 +1,9 @@
 -- What every claim, heartbeat and snapshot does first: expired leases, due jobs, deadlines,
 -- retention. At most H.left units of work a call; `again` says that more is waiting.
 
-local H = {left = 150, again = false}
+local H = {}
+each_call(function() H.left, H.again = 40, false end)
+local LEASE_UNITS = 2
 
 -- Ledger entry for a run whose worker never reported: worst case, estimated.
 function H.book_lost(job)
@@ -29,6 +31,7 @@ function H.unknown(job, fields, delay_ms)
     J.move(job, 'V', fields)
     call('ZADD', key('review', job.q), int(now), job.id)
   else
+    fields.x = ''
     J.finish(job, 'X', 'outcome unknown', fields)
   end
 end
@@ -52,6 +55,7 @@ function H.reclaim(id, score)
     local fields = {k = crashes, r = int((tonumber(job.r) or 0) + 1),
       a = int((tonumber(job.a) or 0) + used)}
     if job.z then
+      fields.x = ''
       J.finish(job, 'C', 'cancelled while running', fields)
     else
       H.unknown(job, fields)
@@ -73,11 +77,12 @@ function H.reclaim(id, score)
   end
 end
 
-local function due(name, limit_score, handle)
+local function due(name, limit_score, handle, units)
   if H.left <= 0 then H.again = true; return end
-  local got = call('ZRANGEBYSCORE', name, '-inf', int(limit_score), 'WITHSCORES', 'LIMIT', 0, H.left)
+  local most = ceil(H.left / (units or 1))
+  local got = call('ZRANGEBYSCORE', name, '-inf', limit_score, 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #got, 2 do handle(got[i], tonumber(got[i + 1])) end
-  H.left = H.left - #got / 2
+  H.left = H.left - #got / 2 * (units or 1)
   if H.left <= 0 then H.again = true end
 end
 
@@ -125,7 +130,7 @@ end
 function H.queue(q)
   local cfg = queue_cfg(q)
   if not cfg then return end
-  if now >= R.num('hold') then due(key('leases', q), now, H.reclaim) end
+  if now >= R.num('hold') then due(key('leases', q), now, H.reclaim, LEASE_UNITS) end
   due(key('delayed', q), now, function(id)
     call('ZREM', key('delayed', q), id)
     local job = J.load(id)
@@ -151,11 +156,4 @@ function H.run()
     end
     call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(now - 60000))
   end
-end
-
-local function finish_script()
-  T.flush()
-  J.flush()
-  J.flush_wakes()
-  R.flush()
 end

@@ -1,4 +1,5 @@
--- Where jobs are: states, counters, ready lists, leases. The only code that moves a job.
+-- Where jobs are: states, counters, ready lists, leases. The only code that moves a job. What it
+-- counts and most of what it puts into sorted sets is written by J.flush(), once a call.
 --
 -- j:<id> HASH (short names: it is there once for every waiting job):
 --   q queue  s state  b band  p priority  t tenant  f feature  c created  n number  l payload bytes
@@ -16,59 +17,127 @@ local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
 function J.load(id)
   local flat = call('HGETALL', P .. 'j:' .. id)
   if #flat == 0 then return nil end
-  local job = {id = id}
+  -- Room for all fields at once: growing the table step by step takes longer than the command.
+  local job = {id = id, q = nil, s = nil, b = nil, p = nil, c = nil, n = nil, l = nil, i = nil,
+    o = nil, u = nil, v = nil, t = nil, f = nil, a = nil, r = nil, x = nil, w = nil, y = nil, e = nil}
   for i = 1, #flat, 2 do job[flat[i]] = flat[i + 1] end
   return job
 end
 
--- Counters of queues, flushed once: st:<queue>.
-local counters = {}
-function J.bump(q, field, by)
-  local c = counters[q]
-  if not c then c = {}; counters[q] = c end
-  c[field] = (c[field] or 0) + by
+-- Facts and counters of queues, `st:<queue>`: read once a script, written once by J.flush().
+local stats
+each_call(function() stats = {} end)
+local function stats_of(q)
+  local known = stats[q]
+  if known then return known end
+  known = {v = {}, dirty = {}}
+  local flat = call('HGETALL', key('st', q))
+  for i = 1, #flat, 2 do known.v[flat[i]] = flat[i + 1] end
+  stats[q] = known
+  return known
 end
-function J.pending(q, field) return counters[q] and counters[q][field] or 0 end
-function J.flush()
-  for q, fields in pairs(counters) do
-    local name = key('st', q)
-    for field, by in pairs(fields) do
-      if by ~= 0 then call('HINCRBY', name, field, int(by)) end
-    end
-  end
-  counters = {}
+function J.stat(q, field) return stats_of(q).v[field] end
+function J.count(q, field) return tonumber(stats_of(q).v[field]) or 0 end
+function J.note(q, field, value)
+  local known = stats_of(q)
+  known.v[field], known.dirty[field] = value, true
+end
+function J.bump(q, field, by)
+  local known = stats_of(q)
+  known.v[field] = (known.v[field] or 0) + by
+  known.dirty[field] = true
+end
+local CHARGED = {requests = 'ch:requests', input_tokens = 'ch:input_tokens',
+  output_tokens = 'ch:output_tokens', tokens = 'ch:tokens'}
+function J.bump_charged(q, unit, by) J.bump(q, CHARGED[unit], by) end
+
+-- By a person's word, else by the queue's configuration.
+function J.suspended(q)
+  local said = J.stat(q, 'sus')
+  return said == '1' or (queue_cfg(q).suspended and said ~= '0') or false
 end
 
--- Time spent by calls in flight: called before the number of leases changes.
-local clocked = {}
+-- Jobs that a worker holds: there is a lease for each.
+local HELD = {L = true, S = true}
+function J.held(q) return J.count(q, 'L') + J.count(q, 'S') end
+
+-- Time spent by calls in flight: called before their number changes.
 function J.clock_busy(q)
-  if clocked[q] then return end
-  clocked[q] = true
-  local name = key('st', q)
-  local at = tonumber(call('HGET', name, 'bt')) or now
-  local n = call('ZCARD', key('leases', q))
-  if now > at then J.bump(q, 'busy', n * (now - at)) end
-  call('HSET', name, 'bt', int(now))
+  local at = tonumber(J.stat(q, 'bt')) or now
+  if now > at then J.bump(q, 'busy', J.held(q) * (now - at)) end
+  if at ~= now or not J.stat(q, 'bt') then J.note(q, 'bt', now) end
+end
+
+-- What is written to a sorted set once a script: key -> member -> score, false = removed.
+local scored
+each_call(function() scored = {} end)
+local function put(name, id, score)
+  local members = scored[name]
+  if not members then members = {}; scored[name] = members end
+  members[id] = score
+end
+
+-- How many jobs each worker holds: kept by the only code that changes a state, so it cannot drift.
+local hands
+each_call(function() hands = {} end)
+local function hand(q, worker, by)
+  local of_queue = hands[q]
+  if not of_queue then of_queue = {}; hands[q] = of_queue end
+  of_queue[worker] = (of_queue[worker] or 0) + by
+end
+
+function J.flush()
+  for name, members in pairs(scored) do
+    local add, drop = {}, {}
+    for id, score in pairs(members) do
+      if score then
+        add[#add + 1], add[#add + 2] = score, id
+      else
+        drop[#drop + 1] = id
+      end
+    end
+    if #drop > 0 then call('ZREM', name, unpack(drop)) end
+    if #add > 0 then call('ZADD', name, unpack(add)) end
+  end
+  for q, workers in pairs(hands) do
+    for worker, by in pairs(workers) do
+      local name = key('held', q)
+      if by ~= 0 and call('HINCRBY', name, worker, by) <= 0 then call('HDEL', name, worker) end
+    end
+  end
+  for q, known in pairs(stats) do
+    local args = {}
+    for field in pairs(known.dirty) do
+      args[#args + 1], args[#args + 2] = field, known.v[field]
+    end
+    if #args > 0 then call('HSET', key('st', q), unpack(args)) end
+    known.dirty = {}
+  end
+  scored, hands = {}, {}
 end
 
 -- The one place where a job's state changes. `fields` are written with it.
 function J.move(job, to, fields)
   local from = job.s
+  local held, holds = HELD[from], HELD[to]
+  if held ~= holds then J.clock_busy(job.q) end
+  if held then hand(job.q, job.w or '', -1) end
   local args = {'s', to}
   for name, value in pairs(fields or {}) do
-    args[#args + 1] = name
-    args[#args + 1] = value
+    args[#args + 1], args[#args + 2] = name, value
     job[name] = value
   end
   call('HSET', P .. 'j:' .. job.id, unpack(args))
   job.s = to
+  if holds then hand(job.q, job.w, 1) end
   if from ~= to then
     J.bump(job.q, from, -1)
     J.bump(job.q, to, 1)
   end
 end
 
-local wakes = {}
+local wakes
+each_call(function() wakes = {} end)
 function J.wake(q) wakes[q] = true end
 function J.flush_wakes()
   for q in pairs(wakes) do call('ZADD', key('wake', q), 1, 'm') end
@@ -110,25 +179,23 @@ end
 function J.delay(job, ms, fields)
   if too_late(job, fields) then return end
   J.move(job, 'D', fields)
-  call('ZADD', key('delayed', job.q), int(now + ms), job.id)
+  call('ZADD', key('delayed', job.q), ceil(now + ms), job.id)
 end
 
-function J.drop_lease(job)
-  J.clock_busy(job.q)
-  call('ZREM', key('leases', job.q), job.id)
-end
+function J.lease(job) put(key('leases', job.q), job.id, now + C.lease_ms) end
+function J.drop_lease(job) put(key('leases', job.q), job.id, false) end
 
 -- End a job for good, writing `fields` with it. `listed`: its entry in a ready list stays until a
--- claim meets it.
+-- claim meets it. An ended job keeps its fence only where the settlement of that fence ended it.
 function J.finish(job, state, why, fields, listed)
   fields = fields or {}
-  fields.E = int(now)
+  fields.E = now
   if why ~= '' then fields.m = string.sub(why, 1, 64) end
   if listed then fields.g = '1' end
   J.move(job, state, fields)
   J.bump(job.q, 'bytes', -(tonumber(job.l) or 0))
   if job.D then call('ZREM', P .. 'deadlines', job.id) end
-  call('ZADD', key('end', job.q, ENDED[state]), int(now), job.id)
+  put(key('end', job.q, ENDED[state]), job.id, now)
 end
 
 -- The digest of an idempotency key outlives its job.
@@ -138,7 +205,16 @@ function J.leave_tombstone(job, keep_ms)
   end
 end
 
+-- A run that is settled again gets the same answer: from the hash of the job that it ended, or from
+-- this record.
+function J.remember_outcome(fence, state)
+  call('SET', P .. 'a:' .. fence, state, 'PX', C and C.outcome_memory_ms or 86400000)
+end
+
 function J.forget(job)
+  if C and (job.x or '') ~= '' and now - job.E < C.outcome_memory_ms then
+    J.remember_outcome(job.x, job.s)
+  end
   call('UNLINK', P .. 'j:' .. job.id, P .. 'd:' .. job.id, P .. 't:' .. job.id)
 end
 
@@ -182,7 +258,7 @@ function J.refund(job)
   local at, amounts = J.charged(job)
   if not at then return end
   for unit, amount in pairs(amounts) do
-    J.bump(job.q, 'ch:' .. unit, -amount)
+    J.bump_charged(job.q, unit, -amount)
     amounts[unit] = -amount
   end
   J.bump(job.q, 'grants', -1)

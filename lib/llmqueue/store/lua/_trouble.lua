@@ -10,7 +10,8 @@ local BUCKETS = 16
 
 local function bucket_ms() return C.breaker.window_ms / 12 end
 
-local counted = {0, 0, 0, 0}
+local counted
+each_call(function() counted = {0, 0, 0, 0} end)
 function T.count(all, failed, rate, unknown)
   counted[1], counted[2] = counted[1] + all, counted[2] + failed
   counted[3], counted[4] = counted[3] + rate, counted[4] + unknown

@@ -8,59 +8,79 @@ local W = {}
 
 function W.index(limit, at) return floor(at / limit.sub_ms) end
 
--- Sum charged within the window, after dropping what has left it.
-function W.sum(limit)
-  local name = P .. 'win:' .. limit.name
-  local got = call('HMGET', name, 's', 'o', 'l')
-  local sum, oldest, newest = tonumber(got[1]) or 0, tonumber(got[2]), tonumber(got[3])
-  if not oldest then return 0 end
+-- Each window is read once a script, without what has left it, and written once by W.flush().
+local windows
+each_call(function() windows = {} end)
+
+local function drop_old(name, w, limit)
   local gone = floor((now - limit.keep_ms) / limit.sub_ms) - 1
-  if gone < oldest then return sum end
-  if gone >= newest then
+  if gone < w.oldest then return end
+  if gone >= w.newest then
     call('DEL', name)
-    return 0
+    w.sum, w.oldest, w.newest = 0, nil, nil
+    return
   end
   local fields = {}
-  for i = oldest, gone do fields[#fields + 1] = int(i) end
+  for i = w.oldest, gone do fields[#fields + 1] = int(i) end
   for _, charge in ipairs(call('HMGET', name, unpack(fields))) do
-    sum = sum - (tonumber(charge) or 0)
+    w.sum = w.sum - (tonumber(charge) or 0)
   end
   call('HDEL', name, unpack(fields))
-  call('HSET', name, 's', int(sum), 'o', int(gone + 1))
-  return sum
+  w.oldest, w.dirty = gone + 1, true
 end
+
+local function window(limit)
+  local w = windows[limit.name]
+  if w then return w end
+  local name = P .. 'win:' .. limit.name
+  local got = call('HMGET', name, 's', 'o', 'l')
+  w = {sum = tonumber(got[1]) or 0, oldest = tonumber(got[2]), newest = tonumber(got[3]), added = {}}
+  windows[limit.name] = w
+  if w.oldest then drop_old(name, w, limit) end
+  return w
+end
+
+-- Sum charged within the window.
+function W.sum(limit) return window(limit).sum end
 
 -- Add `amount` (may be negative) to the sub-window of time `at`; false when that has left already.
 function W.add(limit, at, amount)
   if amount == 0 then return true end
-  local name = P .. 'win:' .. limit.name
-  local index = W.index(limit, at)
-  local got = call('HMGET', name, 'o', 'l')
-  local oldest, newest = tonumber(got[1]), tonumber(got[2])
-  if at < now and (not oldest or index < oldest) then return false end
-  call('HINCRBY', name, int(index), int(amount))
-  call('HINCRBY', name, 's', int(amount))
-  if not oldest then
-    call('HSET', name, 'o', int(index), 'l', int(index))
-  elseif index > newest then
-    call('HSET', name, 'l', int(index))
-  end
+  local w, index = window(limit), W.index(limit, at)
+  if at < now and (not w.oldest or index < w.oldest) then return false end
+  w.added[index] = (w.added[index] or 0) + amount
+  w.sum = w.sum + amount
+  w.oldest, w.newest = w.oldest or index, max(w.newest or index, index)
+  w.dirty = true
   return true
 end
 
--- Milliseconds until `charge` fits under `limit` (0 = now), given the current sum.
-function W.wait(limit, sum, charge)
-  local over = sum + charge - limit.limit
-  if over <= 0 then return 0 end
-  local flat = call('HGETALL', P .. 'win:' .. limit.name)
-  local indices, charges = {}, {}
-  for i = 1, #flat, 2 do
-    local index = tonumber(flat[i])
-    if index then
-      indices[#indices + 1] = index
-      charges[index] = tonumber(flat[i + 1])
+function W.flush()
+  for name, w in pairs(windows) do
+    if w.dirty then
+      name = P .. 'win:' .. name
+      for index, amount in pairs(w.added) do
+        if amount ~= 0 then call('HINCRBY', name, int(index), amount) end
+      end
+      call('HSET', name, 's', w.sum, 'o', w.oldest, 'l', w.newest)
+      w.added, w.dirty = {}, false
     end
   end
+end
+
+-- Milliseconds until `charge` fits under `limit` (0 = now).
+function W.wait(limit, charge)
+  local w = window(limit)
+  local over = w.sum + charge - limit.limit
+  if over <= 0 then return 0 end
+  local charges, indices = {}, {}
+  local flat = call('HGETALL', P .. 'win:' .. limit.name)
+  for i = 1, #flat, 2 do
+    local index = tonumber(flat[i])
+    if index then charges[index] = tonumber(flat[i + 1]) end
+  end
+  for index, amount in pairs(w.added) do charges[index] = (charges[index] or 0) + amount end
+  for index in pairs(charges) do indices[#indices + 1] = index end
   table.sort(indices)
   for _, index in ipairs(indices) do
     over = over - charges[index]
@@ -121,5 +141,3 @@ function W.correct(at, amounts)
     end
   end
 end
-
-if outage and R.num('used') > 0 then W.ramp_from(now) end

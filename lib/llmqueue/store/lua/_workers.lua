@@ -2,12 +2,10 @@
 
 local S = {}
 
--- Exact number of leases of each worker: counted, so it cannot drift.
+-- Number of jobs that each worker holds.
 function S.in_flight_by_worker(q)
-  local counts = {}
-  for _, id in ipairs(call('ZRANGE', key('leases', q), 0, -1)) do
-    local worker = call('HGET', P .. 'j:' .. id, 'w')
-    if worker then counts[worker] = (counts[worker] or 0) + 1 end
-  end
+  J.flush()
+  local counts, flat = {}, call('HGETALL', key('held', q))
+  for i = 1, #flat, 2 do counts[flat[i]] = tonumber(flat[i + 1]) end
   return counts
 end

@@ -12,12 +12,12 @@ if job.s == 'R' or job.s == 'D' then
 elseif job.s == 'L' then
   J.drop_lease(job)
   if C then J.refund(job) end
-  J.finish(job, 'C', 'cancelled')
+  J.finish(job, 'C', 'cancelled', {x = ''})
 elseif job.s == 'S' then
   call('HSET', P .. 'j:' .. job.id, 'z', '1')
 elseif job.s == 'V' then
   call('ZREM', key('review', job.q), job.id)
-  J.finish(job, 'C', 'cancelled in review')
+  J.finish(job, 'C', 'cancelled in review', {x = ''})
 end
 finish_script()
 return job.s

@@ -5,7 +5,7 @@
 --   6 random start of the fences
 -- Returns {wait ms, reason or '', limit name, grants}; a grant is {id, fence, payload, run, model,
 --   tenant, feature, timeout ms, crashes, probe, possible duplicate, correlation id, input, output}.
--- Complexity: O(grants x limits) + at most 150 units of housekeeping; while limited also O(window).
+-- Complexity: O(grants x limits) + at most 40 units of housekeeping; while limited also O(window).
 
 local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local clean, fence_base = ARGV[5] == '1', ARGV[6]
@@ -15,7 +15,6 @@ if not C or not queue_cfg(q) then return {POLL_MS, 'unconfigured', '', {}} end
 H.run()
 
 local cfg = queue_cfg(q)
-local st = call('HMGET', key('st', q), 'sus', 'inr', 'outq', 'outn', 'R')
 local function refuse(wait, reason, limit)
   finish_script()
   return {ceil(wait), reason, limit or '', {}}
@@ -36,7 +35,7 @@ local seen = call('HGET', P .. 'w:' .. worker, 'd')
 call('HSET', P .. 'w:' .. worker, 'c', int(now))
 call('ZREM', P .. 'told', worker)
 if seen and tonumber(seen) > now then return refuse(1000, 'draining') end
-if st[1] == '1' or (cfg.suspended and st[1] ~= '0') then return refuse(POLL_MS, 'suspended') end
+if J.suspended(q) then return refuse(POLL_MS, 'suspended') end
 
 local pause, probing = T.pause_of(credential), false
 if pause then
@@ -68,9 +67,13 @@ local function alive_or_bury(id)
   return nil
 end
 
+local front_empty = {}
 local function front_head(band)
+  if front_empty[band] then return nil end
   local name = key('front', q, band)
-  for _, id in ipairs(call('ZRANGE', name, 0, clean and 0 or 20)) do
+  local ids = call('ZRANGE', name, 0, clean and 0 or 20)
+  front_empty[band] = #ids == 0
+  for _, id in ipairs(ids) do
     local job = J.load(id)
     if not job then
       call('ZREM', name, id)
@@ -80,9 +83,10 @@ local function front_head(band)
   end
 end
 
--- The lane whose turn it is in a band. With one lane only, turns need no keeping.
+-- The lane whose turn it is in a band, with the first entries of its list: with one lane as many as
+-- could be granted, else one. `taken` of them are left to be removed by close().
 local turns = {}
-local function lane(band)
+local function open(band)
   local turn = turns[band]
   if turn then return turn end
   local lanes = key('lanes', q, band)
@@ -90,35 +94,38 @@ local function lane(band)
   if not tenant then return nil end
   local features = key('lanes', q, band, tenant)
   local feature = call('LINDEX', features, 0)
-  turn = {band = band, tenant = tenant, feature = feature,
-    list = key('ready', q, band, tenant .. '\31' .. feature),
-    single = call('LLEN', lanes) == 1 and call('LLEN', features) == 1}
+  local single = call('LLEN', lanes) == 1 and call('LLEN', features) == 1
+  local list = key('ready', q, band, tenant .. '\31' .. feature)
+  turn = {band = band, tenant = tenant, feature = feature, list = list, single = single, taken = 0,
+    ids = call('LRANGE', list, 0, single and max(slots, 1) - 1 or 0)}
   turns[band] = turn
   return turn
 end
 
-local function pop_lane(turn)
-  call('LPOP', turn.list)
-  if not turn.single or call('EXISTS', turn.list) == 0 then
+-- `granted`: the lane had its turn, the next one follows.
+local function close(turn, granted)
+  turns[turn.band] = nil
+  if turn.taken > 0 then call('LPOP', turn.list, turn.taken) end
+  if granted and not turn.single or call('EXISTS', turn.list) == 0 then
     J.rotate(q, turn.band, turn.tenant, turn.feature)
-    turns[turn.band] = nil
   end
+end
+
+local function take_from(turn, granted)
+  turn.taken = turn.taken + 1
+  if turn.taken == #turn.ids then close(turn, granted) end
 end
 
 local function lane_head(band)
   while H.left > 0 do
-    local turn = lane(band)
+    local turn = open(band)
     if not turn then return nil end
-    local job = alive_or_bury(call('LINDEX', turn.list, 0))
+    local job = alive_or_bury(turn.ids[turn.taken + 1])
     if job then
       job.turn = turn
       return job
     end
-    call('LPOP', turn.list)
-    if call('EXISTS', turn.list) == 0 then
-      J.rotate(q, band, turn.tenant, turn.feature)
-      turns[band] = nil
-    end
+    take_from(turn, false)
   end
 end
 
@@ -159,13 +166,13 @@ local function head()
 end
 
 local function pop(job)
-  if job.turn then pop_lane(job.turn) else call('ZREM', key('front', q, job.b), job.id) end
+  if job.turn then take_from(job.turn, true) else call('ZREM', key('front', q, job.b), job.id) end
 end
 
 -- ---------------------------------------------------------------- what its call would charge
 
-local input_ratio = (tonumber(st[2]) or 1000) / 1000
-local learned = C.learned_output and (tonumber(st[4]) or 0) >= 20 and tonumber(st[3]) or nil
+local input_ratio = (tonumber(J.stat(q, 'inr')) or 1000) / 1000
+local learned = C.learned_output and J.count(q, 'outn') >= 20 and tonumber(J.stat(q, 'outq')) or nil
 local function charge_of(job)
   local input = ceil(tonumber(job.i) * input_ratio)
   local output = tonumber(job.o)
@@ -174,12 +181,8 @@ local function charge_of(job)
     tokens = C.token_rule == 'sum' and input + output or max(input, output)}
 end
 
-local sums, levels, charged = {}, {}, {}
-for _, limit in ipairs(C.limits) do
-  sums[limit.name] = W.sum(limit)
-  levels[limit.name] = R.num('p:' .. limit.name)
-  charged[limit.name] = 0
-end
+local levels = {}
+for _, limit in ipairs(C.limits) do levels[limit.name] = R.num('p:' .. limit.name) end
 
 local function wait_for(amounts)
   local wait, by, spacing = 0, nil, 0
@@ -189,7 +192,7 @@ local function wait_for(amounts)
     local rate = W.pace(limit)
     local level = min(levels[limit.name], max(rate * 1000, 2 * amount))
     levels[limit.name] = level
-    local window = W.wait(limit, sums[limit.name], amount)
+    local window = W.wait(limit, amount)
     local pacer = level < 0 and -level / (rate * f) or 0
     if f < 1 then pacer = min(pacer, 500) end
     local longest = max(window, pacer)
@@ -207,21 +210,19 @@ end
 
 -- ---------------------------------------------------------------- grants
 
-local leases, payloads = {}, {}
+local payloads = {}
 local function grant(job, amounts, n)
   local fence = fence_base .. int(n)
   for _, limit in ipairs(C.limits) do
     local amount = amounts[limit.unit]
-    sums[limit.name] = sums[limit.name] + amount
+    W.add(limit, now, amount)
     levels[limit.name] = levels[limit.name] - amount
-    charged[limit.name] = charged[limit.name] + amount
   end
-  for unit, amount in pairs(amounts) do J.bump(q, 'ch:' .. unit, amount) end
+  for unit, amount in pairs(amounts) do J.bump_charged(q, unit, amount) end
   J.bump(q, 'grants', 1)
-  J.move(job, 'L', {x = fence, w = worker, y = string.format('%.0f %.0f %.0f %.0f', now,
+  J.move(job, 'L', {x = fence, w = worker, y = string.format('%d %d %d %d', now,
     amounts.input_tokens, amounts.output_tokens, amounts.tokens)})
-  leases[#leases + 1] = int(now + C.lease_ms)
-  leases[#leases + 1] = job.id
+  J.lease(job)
   payloads[#payloads + 1] = P .. 'd:' .. job.id
   R.set('gc', R.num('gc') + 1)
   local id_fence = job.id .. ' ' .. fence
@@ -237,12 +238,11 @@ local function grant(job, amounts, n)
 end
 
 local function in_flight()
-  local n = #payloads
-  for _, queue in ipairs(C.queues) do n = n + call('ZCARD', key('leases', queue)) end
+  local n = 0
+  for _, queue in ipairs(C.queues) do n = n + J.held(queue) end
   return n
 end
 
-J.clock_busy(q)
 local grants, wait, reason, limit_name = {}, 0, '', ''
 while #grants < slots do
   if C.max_in_flight and in_flight() >= C.max_in_flight then
@@ -273,19 +273,16 @@ while #grants < slots do
   end
 end
 
-for _, limit in ipairs(C.limits) do
-  R.set('p:' .. limit.name, levels[limit.name])
-  if charged[limit.name] > 0 then W.add(limit, now, charged[limit.name]) end
-end
+for _, turn in pairs(turns) do close(turn, false) end
+for _, limit in ipairs(C.limits) do R.set('p:' .. limit.name, levels[limit.name]) end
 if #grants > 0 then
   R.set('used', now)
-  call('ZADD', key('leases', q), unpack(leases))
   for n, payload in ipairs(call('MGET', unpack(payloads))) do grants[n][3] = payload or '' end
 end
 if #grants == slots then
   wait, reason = 0, ''
   if (probing or breaker_probe) and slots < tonumber(ARGV[3]) then wait, reason = 1000, 'paused' end
-  if (tonumber(st[5]) or 0) + J.pending(q, 'R') > 0 then J.wake(q) end
+  if J.count(q, 'R') > 0 then J.wake(q) end
 end
 if H.again and reason == 'empty' then wait, reason = 0, 'again' end
 finish_script()

@@ -36,19 +36,18 @@ for i = 2, #ARGV, 2 do
   end
 end
 
-local st = call('HMGET', key('st', q), 'R', 'D', 'L', 'S', 'V', 'bytes', 'seq')
-local function n(i) return tonumber(st[i]) or 0 end
-local kept = n(1) + n(2) + n(3) + n(4) + n(5)
+local kept = J.held(q) + J.count(q, 'R') + J.count(q, 'D') + J.count(q, 'V')
 if #fresh > 0 and kept + #fresh > cfg.max_jobs then return {'full', kept, cfg.max_jobs, 'jobs'} end
-if cfg.max_bytes and bytes > 0 and n(6) + bytes > cfg.max_bytes then
-  return {'full', n(6), cfg.max_bytes, 'bytes'}
+if cfg.max_bytes and bytes > 0 and J.count(q, 'bytes') + bytes > cfg.max_bytes then
+  return {'full', J.count(q, 'bytes'), cfg.max_bytes, 'bytes'}
 end
 
 -- Writes from here on. Jobs of one lane go to its list in one step.
 local lanes, order = {}, {}
+local was_ready, seq = J.count(q, 'R'), J.count(q, 'seq')
 for k, meta in ipairs(fresh) do
   local f = meta.f
-  f.q, f.b, f.n, f.c, f.l, f.h = q, meta.b, int(n(7) + k), int(now), #meta.payload, meta.h
+  f.q, f.b, f.n, f.c, f.l, f.h = q, meta.b, seq + k, now, #meta.payload, meta.h
   f.s = meta.dl and 'D' or 'R'
   if meta.de then f.D = int(active_now() + meta.de) end
   local args = {}
@@ -86,7 +85,7 @@ if #fresh > 0 then
   J.bump(q, 'bytes', bytes)
   if #order > 0 then
     J.wake(q)
-    if n(1) == 0 then call('PUBLISH', 'llmqueue:wake', q) end
+    if was_ready == 0 then call('PUBLISH', 'llmqueue:wake', q) end
   end
 end
 finish_script()

@@ -4,7 +4,7 @@
 -- ARGV 1 queue, 2 worker, 3 slots, 4 longest remaining ms, 5 credential, 6 ready '1'/'0', 7 pid,
 --   then pairs: job id, fence
 -- Returns {draining 1/0, lost ids, cancelled ids}.
--- Complexity: O(leases) + at most 150 units of housekeeping.
+-- Complexity: O(leases) + at most 40 units of housekeeping.
 
 local q, worker = ARGV[1], ARGV[2]
 local lost, cancelled = {}, {}
@@ -20,15 +20,10 @@ for i = 8, #ARGV, 2 do
   local mine = job and job.x == fence
   if mine and (job.s == 'L' or job.s == 'S') then
     local expiry = int(now + (C and C.lease_ms or 10000))
-    if call('ZADD', key('leases', job.q), 'XX', 'CH', expiry, id) == 0 then
-      -- The lease was lost with a failed-over replica: the job's own hash still names it.
-      J.clock_busy(job.q)
-      call('ZADD', key('leases', job.q), expiry, id)
-    end
+    call('ZADD', key('leases', job.q), expiry, id)
     if job.z then cancelled[#cancelled + 1] = id end
   elseif mine and job.s == 'V' then
     -- It was taken for dead, yet still calls: the review is over.
-    J.clock_busy(job.q)
     J.move(job, 'S')
     call('ZREM', key('review', job.q), id)
     call('ZADD', key('leases', job.q), int(now + C.lease_ms), id)

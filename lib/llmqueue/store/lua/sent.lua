@@ -39,7 +39,7 @@ local function recharge(job)
     W.add(limit, at, -amounts[limit.unit])
     W.add(limit, now, amounts[limit.unit])
   end
-  job.y = string.format('%.0f %.0f %.0f %.0f', now, amounts.input_tokens, amounts.output_tokens,
+  job.y = string.format('%d %d %d %d', now, amounts.input_tokens, amounts.output_tokens,
     amounts.tokens)
   return true
 end
@@ -68,7 +68,7 @@ for i = 2, #ARGV, 2 do
       if C then J.release(job) end
       answers[#answers + 1] = {0, reason, ceil(max(0, wait))}
     else
-      J.move(job, 'S', {e = int(now), y = job.y, X = ''})
+      J.move(job, 'S', {e = now, y = job.y, X = ''})
       answers[#answers + 1] = {1, '', 0}
     end
   end

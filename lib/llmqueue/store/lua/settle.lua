@@ -17,7 +17,6 @@ local SCHEDULES = {OVERLOAD = {'overload', 'no'}, TRANSIENT = {'transient', 'nt'
 local PRODUCED = {SUCCESS = true, MALFORMED = true}
 
 local item, result, record  -- of the run being settled
-local settled_queues = {}
 
 local function log_entry(kind)
   if item.l then call('XADD', P .. 'ledger', '*', 'f', item.x, 'k', kind, 'e', record) end
@@ -30,8 +29,8 @@ local function learn(job)
   if item.c ~= 'SUCCESS' or not item.ni or item.est then return end
   local known = lessons[job.q]
   if not known then
-    local st = call('HMGET', key('st', job.q), 'inr', 'outq', 'outn')
-    known = {ratio = tonumber(st[1]) or 1000, quantile = tonumber(st[2]) or 0, n = tonumber(st[3]) or 0}
+    known = {ratio = tonumber(J.stat(job.q, 'inr')) or 1000, quantile = J.count(job.q, 'outq'),
+      n = J.count(job.q, 'outn')}
     lessons[job.q] = known
   end
   local guess = tonumber(job.i)
@@ -54,8 +53,9 @@ end
 
 local function write_lessons()
   for q, known in pairs(lessons) do
-    call('HSET', key('st', q), 'inr', int(known.ratio), 'outq', int(known.quantile), 'outn',
-      int(known.n))
+    J.note(q, 'inr', int(known.ratio))
+    J.note(q, 'outq', int(known.quantile))
+    J.note(q, 'outn', known.n)
   end
 end
 
@@ -151,12 +151,12 @@ local function retry_or_die(job, fields, used)
   J.delay(job, wait, fields)
 end
 
-local function next_state(job, was_probe)
+local function next_state(job, from, was_probe)
   local class = item.c
-  local fields = {r = int((tonumber(job.r) or 0) + 1)}
+  local fields = {r = (job.r or 0) + 1}
   -- Failures that opened the breaker, its probes, and all that says "not now" use no attempt.
   local used = not BACK[class] and not (FAILED[class] and (was_probe or (R.v.brk or 'c') ~= 'c'))
-  if used then fields.a = int((tonumber(job.a) or 0) + 1) end
+  if used then fields.a = (job.a or 0) + 1 end
   if class == 'SUCCESS' then
     if result == '\1' then
       if call('EXISTS', P .. 'r:' .. item.x) == 1 then
@@ -166,6 +166,7 @@ local function next_state(job, was_probe)
     else
       call('SET', P .. 'd:' .. job.id, result)
     end
+    if from == 'list' then fields.x, fields.X = item.x, '' end
     return J.finish(job, 'F', '', fields, job.listed)
   end
   if class == 'CANCELLED' or job.z then
@@ -209,16 +210,24 @@ local function take(job)
   end
 end
 
+-- The state that an earlier settlement of this fence left the job in, or nil.
+local function settled_before(job)
+  if job and job.x == item.x then
+    if ENDED[job.s] then return job.s end
+    if job.s ~= 'V' then return nil end
+  end
+  return call('GET', P .. 'a:' .. item.x) or nil
+end
+
 local function settle()
-  local outcome_key = P .. 'a:' .. item.x
-  local stored = call('GET', outcome_key)
-  if stored then return {'repeated', stored} end
   local job = J.load(item.i)
+  local stored = settled_before(job)
+  if stored then return {'repeated', stored} end
   local from = job and C and queue_cfg(job.q) and take(job)
   if not from then
     log_entry('extra')
     local state = job and job.s or ''
-    call('SET', outcome_key, state, 'PX', int(C and C.outcome_memory_ms or 86400000))
+    J.remember_outcome(item.x, state)
     if job then J.bump(job.q, 'fenced', 1) end
     return {'fenced', state}
   end
@@ -239,10 +248,10 @@ local function settle()
       J.bump(job.q, 'ch:requests', -1)
     end
   end
-  next_state(job, was_probe)
+  next_state(job, from, was_probe)
   J.bump(job.q, 'settled', 1)
-  settled_queues[job.q] = true
-  call('SET', outcome_key, job.s, 'PX', int(C.outcome_memory_ms))
+  J.note(job.q, 'settle_at', now)
+  if job.x ~= item.x or not ENDED[job.s] then J.remember_outcome(item.x, job.s) end
   if C.max_in_flight then J.wake(job.q) end
   return {'settled', job.s}
 end
@@ -253,6 +262,5 @@ for i = 1, #ARGV, 3 do
   answers[#answers + 1] = settle()
 end
 write_lessons()
-for q in pairs(settled_queues) do call('HSET', key('st', q), 'settle_at', int(now)) end
 finish_script()
 return answers

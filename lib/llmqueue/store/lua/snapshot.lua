@@ -3,26 +3,20 @@
 -- KEYS[1] {q:<budget>}:cfg
 -- ARGV 1 horizon ms for due jobs
 -- Returns JSON (see RedisStore.snapshot).
--- Complexity: O(queues + workers + leases) + at most 150 units of housekeeping.
+-- Complexity: O(queues + workers + leases) + at most 40 units of housekeeping.
 
 local epoch = call('HGET', KEYS[1], 'epoch')
 if not C or not epoch then return encode({epoch = false}) end
 H.run()
-J.flush()
 
 local STATES = {'R', 'D', 'L', 'S', 'V', 'F', 'X', 'C', 'E'}
 local queues, workers = {}, {}
 for _, q in ipairs(C.queues) do
   local cfg = queue_cfg(q)
   if cfg then
-    clocked[q] = nil
     J.clock_busy(q)
-    J.flush()
-    local name = key('st', q)
-    local flat, st = call('HGETALL', name), {}
-    for i = 1, #flat, 2 do st[flat[i]] = flat[i + 1] end
     local states = {}
-    for _, s in ipairs(STATES) do states[s] = tonumber(st[s]) or 0 end
+    for _, s in ipairs(STATES) do states[s] = J.count(q, s) end
     local oldest
     for band = 0, 3 do
       local ids = call('ZRANGE', key('front', q, band), 0, 0)
@@ -38,14 +32,15 @@ for _, q in ipairs(C.queues) do
     end
     queues[#queues + 1] = {queue = q, states = states,
       due = call('ZCOUNT', key('delayed', q), '-inf', int(now + tonumber(ARGV[1]))),
-      oldest_ms = oldest and now - oldest or 0, busy_ms = tonumber(st.busy) or 0,
-      grants = tonumber(st.grants) or 0, enqueued = tonumber(st.seq) or 0,
-      settled = tonumber(st.settled) or 0, settle_ms = st.settle_at and now - tonumber(st.settle_at),
-      suspended = st.sus == '1' or (cfg.suspended and st.sus ~= '0') or false,
-      charged = {requests = tonumber(st['ch:requests']) or 0,
-        input_tokens = tonumber(st['ch:input_tokens']) or 0,
-        output_tokens = tonumber(st['ch:output_tokens']) or 0,
-        tokens = tonumber(st['ch:tokens']) or 0}}
+      oldest_ms = oldest and now - oldest or 0, busy_ms = J.count(q, 'busy'),
+      grants = J.count(q, 'grants'), enqueued = J.count(q, 'seq'),
+      settled = J.count(q, 'settled'),
+      settle_ms = J.stat(q, 'settle_at') and now - J.count(q, 'settle_at'),
+      suspended = J.suspended(q),
+      charged = {requests = J.count(q, 'ch:requests'),
+        input_tokens = J.count(q, 'ch:input_tokens'),
+        output_tokens = J.count(q, 'ch:output_tokens'),
+        tokens = J.count(q, 'ch:tokens')}}
     local counts = S.in_flight_by_worker(q)
     for _, w in ipairs(call('ZRANGE', P .. 'workers', 0, -1)) do
       local v = call('HMGET', P .. 'w:' .. w, 'q', 'n', 'l', 't', 'd', 'i', 'c')
