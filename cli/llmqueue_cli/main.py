@@ -12,6 +12,7 @@ from llmqueue import __version__
 from llmqueue_cli.commands import intake, jobs, queues, run
 from llmqueue_cli.execution import complain
 from llmqueue_cli.exits import Exit
+from llmqueue_cli.simulate.command import fake_provider
 
 app = typer.Typer(
     name="llmqueue",
@@ -46,8 +47,6 @@ def _options(
 
 
 def _register() -> None:
-    from llmqueue_cli.simulate.command import fake_provider  # noqa: PLC0415
-
     table: dict[str, dict[str, Callable[..., None]]] = {
         RUN: {"demo": run.demo, "up": run.up, "fake-provider": fake_provider},
         JOBS: {

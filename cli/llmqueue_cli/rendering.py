@@ -7,9 +7,10 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from llmqueue.job import JobView
+if TYPE_CHECKING:
+    from llmqueue.job import JobView
 
 NANO_DIGITS = 9
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400

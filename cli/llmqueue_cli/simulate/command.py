@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import signal
-import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -13,11 +9,12 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from llmqueue_cli.execution import complain, run
+from llmqueue_cli.exits import Exit
 from llmqueue_cli.simulate.catalogue import FAULTS
 from llmqueue_cli.simulate.distribution import parse_distribution, read_trace
 from llmqueue_cli.simulate.limits import Limits
 from llmqueue_cli.simulate.options import ProviderOptions
-from llmqueue_cli.simulate.provider import FakeProvider
 from llmqueue_cli.simulate.schedule import parse_script
 
 T = TypeVar("T")
@@ -34,22 +31,6 @@ class CountingChoice(StrEnum):
 
 
 _DISTRIBUTION = "NUMBER, constant:NUMBER or lognormal:MEAN,SIGMA"
-
-
-async def run(options: ProviderOptions, *, as_json: bool = False) -> None:
-    """Serve until SIGTERM or SIGINT. Prints the URL as its first line, the counts as its last.
-
-    OSError where the port is taken.
-    """
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stopped.set)
-    async with FakeProvider(options) as fake:
-        print(fake.url, flush=True)
-        await stopped.wait()
-        stats = fake.stats()
-    print(json.dumps(stats, indent=None if as_json else 2), flush=True)
 
 
 def _read(name: str, read: Callable[[str], T], text: str) -> T:
@@ -145,11 +126,18 @@ def fake_provider(  # noqa: PLR0917 - parameters are the command's options
         script=rules,
         seed=seed,
     )
-    try:
-        asyncio.run(run(options, as_json=as_json))
-    except OSError as exc:
-        print(f"llmqueue: cannot listen on {host}:{port}: {exc.strerror or exc}", file=sys.stderr)
-        raise typer.Exit(1) from exc
+
+    async def work() -> Exit:
+        from llmqueue_cli.simulate.serving import serve  # noqa: PLC0415 - keeps --help fast
+
+        try:
+            await serve(options, as_json=as_json)
+        except OSError as exc:
+            complain(f"cannot listen on {host}:{port}: {exc.strerror or exc}")
+            return Exit.FAILED
+        return Exit.OK
+
+    run(work)
 
 
 fake_provider.__doc__ = f"{fake_provider.__doc__}\n\nFaults: {', '.join(sorted(FAULTS))}."

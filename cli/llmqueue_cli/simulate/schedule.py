@@ -7,10 +7,12 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING
 
 from llmqueue_cli.simulate.fault import BadFault, Fault
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 LISTENER_FAULT = "connect_refused"
 """Befalls the listener, not a call."""
