@@ -10,12 +10,13 @@ from llmqueue_worker.attempt import Attempt
 class InFlight:
     """Attempts from their claim until the store has acknowledged their end.
 
-    `freed` is set whenever a slot becomes free.
+    `freed` is set whenever a slot becomes free, `cleared` when the last suspect job has left.
     """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.freed = asyncio.Event()
+        self.cleared = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
         self.ended = 0
@@ -57,7 +58,10 @@ class InFlight:
 
     def remove(self, attempt: Attempt) -> None:
         del self._attempts[attempt.grant.fence]
-        self._suspects -= attempt.grant.crashes > 0
+        if attempt.grant.crashes > 0:
+            self._suspects -= 1
+            if self.clean:
+                self.cleared.set()
         self.ended += 1
         self.freed.set()
         if not self._attempts:

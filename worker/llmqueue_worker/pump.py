@@ -123,6 +123,7 @@ class Pump:
 
     async def _claim(self, slots: int) -> Rest:
         self._in_flight.freed.clear()
+        self._in_flight.cleared.clear()
         try:
             credential = self._credentials.read()
             reply = await self._store.claim(
@@ -197,11 +198,15 @@ class Pump:
             return
 
     async def _work(self, seconds: float) -> None:
-        """Until the store announces work, at most `seconds`."""
+        """Until the store announces work, or one more suspect job may run; at most `seconds`."""
         waiter = asyncio.create_task(self._store.wait_for_work(self._queue, seconds))
-        stopped = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait((waiter, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
+        others = [
+            asyncio.create_task(event.wait())
+            for event in (self._stopping, self._in_flight.cleared)
+        ]
+        await asyncio.wait((waiter, *others), return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
         if not waiter.done():
             # Not waited for: redis-py may swallow a cancellation and block to its end.
             waiter.cancel()

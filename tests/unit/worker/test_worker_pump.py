@@ -191,6 +191,21 @@ def test_says_whether_a_suspect_runs_here() -> None:
     run_virtually(scenario())
 
 
+def test_the_next_suspect_follows_at_once() -> None:
+    """Jobs of a dead worker wait for each other, not for the next look at the queue as well."""
+
+    async def scenario() -> None:
+        async with working(slots=3) as bench:
+            bench.store.add(1, crashes=1)
+            bench.runner.seconds = 1.5
+            start(bench)
+            await asyncio.sleep(2)
+            assert bench.store.times("claim")[1] == pytest.approx(1.5, abs=0.01)
+            assert bench.store.named("claim")[1].clean
+
+    run_virtually(scenario())
+
+
 def test_a_key_that_cannot_be_read_stops_claims_only(tmp_path: Path) -> None:
     path = tmp_path / "key"
 
