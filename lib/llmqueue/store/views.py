@@ -50,6 +50,12 @@ async def ids_in_state(
     return [raw.decode() for raw in found[:limit]]
 
 
+def _attempts(raw: Sequence[bytes]) -> list[dict[str, Any]]:
+    """One record a run: what a run reported late stands for what was assumed of it."""
+    records: list[dict[str, Any]] = [json.loads(each) for each in raw]
+    return list({record["fence"]: record for record in records}.values())
+
+
 def _cost(attempts: Sequence[Mapping[str, Any]]) -> int | None:
     """Nano-dollars of all calls; None where no call was made or one has no price."""
     costs = [attempt["nano_usd"] for attempt in attempts if "nano_usd" in attempt]
@@ -90,7 +96,7 @@ def job_view(
         return int(raw) / 1000 if raw else None
 
     state = codec.STATES[text("s")]
-    attempts = [json.loads(raw) for raw in raw_attempts]
+    attempts = _attempts(raw_attempts)
     ended = state in _WITHOUT_RESULT
     return JobView(
         id=job_id,

@@ -105,6 +105,8 @@ async def test_late_answer_resolves_review(bench: StoreBench) -> None:
     assert await bench.state(grant.id) == "succeeded"
     kinds = [row[b"k"] for _, row in await bench.redis.xrange(bench.key("ledger"))]
     assert b"correction" in kinds
+    (attempt,) = (await bench.store.job(grant.id)).attempts
+    assert attempt["class"] == "SUCCESS", "what was assumed still stands beside what was reported"
 
 
 async def test_late_success_beats_its_unsent_repeat(bench: StoreBench) -> None:
