@@ -201,8 +201,7 @@ class Pump:
         """Until the store announces work, or one more suspect job may run; at most `seconds`."""
         waiter = asyncio.create_task(self._store.wait_for_work(self._queue, seconds))
         others = [
-            asyncio.create_task(event.wait())
-            for event in (self._stopping, self._in_flight.cleared)
+            asyncio.create_task(event.wait()) for event in (self._stopping, self._in_flight.cleared)
         ]
         await asyncio.wait((waiter, *others), return_when=asyncio.FIRST_COMPLETED)
         for other in others:
