@@ -77,9 +77,9 @@ format: $(READY)  ## mend what ruff can mend
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-docs: $(READY)  ## write docs/reference/cli.md from the command line itself
-	@mkdir -p docs/reference
+docs: $(READY)  ## write docs/reference from the command line and the CRD
 	@$(BIN)/python -m typer llmqueue_cli.main utils docs --name llmqueue --output docs/reference/cli.md
+	@$(BIN)/python -m llmqueue.spec.reference
 
 bench: $(READY)  ## compare with other queues on this machine and write the table
 	@$(BIN)/python -m benchmarks.queue

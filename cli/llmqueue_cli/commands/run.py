@@ -47,8 +47,8 @@ def up(
 
     It starts a store where none is named, and workers as limits and jobs ask for.
 
-    Keys come from OPENAI_API_KEY, ANTHROPIC_API_KEY, LLMQUEUE_CREDENTIAL_<NAME of the
-    credentialsSecretRef> or --credentials-file.
+    Keys come from OPENAI_API_KEY, ANTHROPIC_API_KEY, LLMQUEUE_CREDENTIAL_NAME with the NAME of
+    the credentialsSecretRef, or --credentials-file.
 
     Changed files are read again, also on SIGHUP. SIGTERM or Ctrl-C: running calls finish, then
     everything ends with exit code 0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -140,4 +141,4 @@ def fake_provider(  # noqa: PLR0917 - parameters are the command's options
     run(work)
 
 
-fake_provider.__doc__ = f"{fake_provider.__doc__}\n\nFaults: {', '.join(sorted(FAULTS))}."
+fake_provider.__doc__ = f"{getdoc(fake_provider)}\n\nFaults: {', '.join(sorted(FAULTS))}."
