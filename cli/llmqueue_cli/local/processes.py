@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmqueue.credentials import USUAL_VARIABLES
-from llmqueue_cli.local.credentials import CREDENTIAL_PREFIX
+from llmqueue.spec.environment import PREFIX as SETTINGS_PREFIX
 from llmqueue_cli.local.journal import Journal
 from llmqueue_cli.local.parentage import end_with_parent
 from llmqueue_operator.planning import PodPhase, PodView
@@ -23,7 +23,7 @@ from llmqueue_operator.planning import PodPhase, PodView
 STEADY_SECONDS = 10.0
 """A worker that lived this long was no failure to start: it is replaced at once."""
 _MAX_BACK_OFF_SECONDS = 60.0
-_KEYS_OF_PARENT = (*USUAL_VARIABLES.values(), CREDENTIAL_PREFIX)
+_NOT_FOR_WORKERS = (*USUAL_VARIABLES.values(), SETTINGS_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,12 @@ class _Worker:
 
 
 def _environment(kind: WorkerKind, uid: str) -> dict[str, str]:
-    """The parent's environment without its keys, and what the worker is told."""
-    kept = {n: v for n, v in os.environ.items() if not n.startswith(_KEYS_OF_PARENT)}
+    """The parent's environment without keys and settings, and what the worker is told.
+
+    A worker reads its settings in any case of letters, and what its queue leaves out is off: a key
+    file of the parent would else go to a provider that needs no key.
+    """
+    kept = {n: v for n, v in os.environ.items() if not n.upper().startswith(_NOT_FOR_WORKERS)}
     return {**kept, **kind.environment, "LLMQUEUE_WORKER_UID": uid}
 
 

@@ -97,6 +97,22 @@ async def test_workers_get_their_environment_and_none_of_the_parent_s_keys(bench
         assert "sk-" not in text
 
 
+@pytest.mark.parametrize(
+    "name", ["LLMQUEUE_API_KEY_FILE", "llmqueue_api_key_file", "LLMQUEUE_HEALTH_PORT"]
+)
+async def test_no_setting_of_the_parent_reaches_a_worker(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A queue without a key must not send one that `up` was started with to its provider."""
+    monkeypatch.setenv(name, "of-the-parent")
+    pool = bench.pool(DRAINS)
+    await pool.apply(replicas=1, remove=())
+    await bench.until(lambda: len(bench.started()) == 1)
+    (path,) = bench.folder.iterdir()
+    await bench.until(lambda: f"LLMQUEUE_WORKER_UID={path.name}" in path.read_text())
+    assert "of-the-parent" not in path.read_text()
+
+
 async def test_workers_are_out_of_reach_of_the_terminal_s_interrupt(bench: Bench) -> None:
     pool = bench.pool(DRAINS)
     await pool.apply(replicas=1, remove=())
