@@ -17,7 +17,7 @@ local function drop_old(name, w, limit)
   if gone < w.oldest then return end
   if gone >= w.newest then
     call('DEL', name)
-    w.sum, w.oldest, w.newest = 0, nil, nil
+    w.sum, w.oldest, w.newest, w.current = 0, nil, nil, 0
     return
   end
   local fields = {}
@@ -33,8 +33,9 @@ local function window(limit)
   local w = windows[limit.name]
   if w then return w end
   local name = P .. 'win:' .. limit.name
-  local got = call('HMGET', name, 's', 'o', 'l')
-  w = {sum = tonumber(got[1]) or 0, oldest = tonumber(got[2]), newest = tonumber(got[3]), added = {}}
+  local got = call('HMGET', name, 's', 'o', 'l', int(W.index(limit, now)))
+  w = {sum = tonumber(got[1]) or 0, oldest = tonumber(got[2]), newest = tonumber(got[3]), added = {},
+    current = tonumber(got[4]) or 0, current_index = W.index(limit, now)}
   windows[limit.name] = w
   if w.oldest then drop_old(name, w, limit) end
   return w
@@ -59,10 +60,17 @@ function W.flush()
   for name, w in pairs(windows) do
     if w.dirty then
       name = P .. 'win:' .. name
+      local current = w.added[w.current_index]
+      w.added[w.current_index] = nil
       for index, amount in pairs(w.added) do
         if amount ~= 0 then call('HINCRBY', name, int(index), amount) end
       end
-      call('HSET', name, 's', w.sum, 'o', w.oldest, 'l', w.newest)
+      if current then
+        w.current = w.current + current
+        call('HSET', name, 's', w.sum, 'o', w.oldest, 'l', w.newest, int(w.current_index), w.current)
+      else
+        call('HSET', name, 's', w.sum, 'o', w.oldest, 'l', w.newest)
+      end
       w.added, w.dirty = {}, false
     end
   end

@@ -12,9 +12,8 @@ local clean, fence_base = ARGV[5] == '1', ARGV[6]
 local POLL_MS = 5000
 
 if not C or not queue_cfg(q) then return {POLL_MS, 'unconfigured', '', {}} end
-H.run()
+H.run_sometimes()
 
-local cfg = queue_cfg(q)
 local function refuse(wait, reason, limit)
   finish_script()
   return {ceil(wait), reason, limit or '', {}}
@@ -33,7 +32,7 @@ end
 
 local seen = call('HGET', P .. 'w:' .. worker, 'd')
 call('HSET', P .. 'w:' .. worker, 'c', int(now))
-call('ZREM', P .. 'told', worker)
+if told then call('ZREM', P .. 'told', worker) end
 if seen and tonumber(seen) > now then return refuse(1000, 'draining') end
 if J.suspended(q) then return refuse(POLL_MS, 'suspended') end
 
@@ -250,6 +249,11 @@ while #grants < slots do
     break
   end
   local job = head()
+  if not job and not H.ran then
+    H.run()
+    bands, front_empty = filled_bands(), {}
+    job = head()
+  end
   if not job then
     wait, reason = POLL_MS, 'empty'
     if H.left <= 0 then wait, reason = 0, 'again' end

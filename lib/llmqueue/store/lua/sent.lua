@@ -54,9 +54,15 @@ local function decide(job, fence)
   if not recharge(job) then return 'late', 0 end
 end
 
+-- What a decision needs of a job; reading all of it takes twice as long.
+local function glance(id)
+  local got = call('HMGET', P .. 'j:' .. id, 's', 'q', 'x', 'w', 'y')
+  return got[1] and {id = id, s = got[1], q = got[2], x = got[3], w = got[4], y = got[5]} or nil
+end
+
 for i = 2, #ARGV, 2 do
   local id, fence = ARGV[i], ARGV[i + 1]
-  local job = J.load(id)
+  local job = glance(id)
   if not job or job.x ~= fence or (job.s ~= 'L' and job.s ~= 'S') then
     local why = job and job.s == 'C' and 'cancelled' or 'stale'
     answers[#answers + 1] = {0, why, 0}
@@ -65,7 +71,7 @@ for i = 2, #ARGV, 2 do
   else
     local reason, wait = decide(job, fence)
     if reason then
-      if C then J.release(job) end
+      if C then J.release(J.load(id)) end
       answers[#answers + 1] = {0, reason, ceil(max(0, wait))}
     else
       J.move(job, 'S', {e = now, y = job.y, X = ''})
