@@ -76,7 +76,7 @@ class Runs:
         attempt.begun = True
         try:
             outcome = await self._outcome(attempt)
-            attempt.finished = True
+            self._in_flight.over(attempt)
             if outcome is not None:
                 await self._settle(attempt, outcome)
             elif attempt.give_back:
