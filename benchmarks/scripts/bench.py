@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from benchmarks.scripts.server_time import ServerTime
 from benchmarks.server import Server
+from llmqueue.client import CHUNK_JOBS
 from llmqueue.config import BudgetConfig, Limit, QueueConfig
 from llmqueue.job import Charge, NewJob
 from llmqueue.outcome import Outcome, Usage
@@ -19,7 +20,6 @@ WORKER = "bench:0"
 PAYLOAD = (
     b'{"model":"gpt-4.1-mini","max_tokens":16,"messages":[{"role":"user","content":"Say hello."}]}'
 )
-CHUNK = 100
 _NEVER_REACHED = 1_000_000_000
 # Rewriting the append-only file forks the server: its page faults would be booked to scripts.
 _OPTIONS = {"auto-aof-rewrite-percentage": "0"}
@@ -54,8 +54,10 @@ class Bench:
     ) -> list[str]:
         """Enqueue `count` jobs in chunks; returns their ids."""
         ids: list[str] = []
-        for start in range(0, count, CHUNK):
-            chunk = self.jobs(min(CHUNK, count - start), delay_seconds=delay_seconds, keyed=keyed)
+        for start in range(0, count, CHUNK_JOBS):
+            chunk = self.jobs(
+                min(CHUNK_JOBS, count - start), delay_seconds=delay_seconds, keyed=keyed
+            )
             with self.clock("enqueue"):
                 await self.store.enqueue(chunk)
             ids += [job.id for job in chunk]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.scripts.bench import CHUNK, QUEUE, WORKER, Bench
+from benchmarks.scripts.bench import QUEUE, WORKER, Bench
+from llmqueue.client import CHUNK_JOBS
 from llmqueue.states import WaitReason
 from llmqueue.store.port import Grant
+from llmqueue_worker.batching import MOST_ITEMS
 
-BATCH = 32
-"""Slots asked for at once; 48 is the most that a worker asks for or settles at once."""
-LARGEST_BATCH = 48
 _OTHER = "other:0"
 Durations = dict[str, list[float]]
 """Script, with its batch where that matters → microseconds of each call."""
@@ -21,7 +20,7 @@ async def waiting(bench: Bench, *, depth: int, turns: int) -> Durations:
     found: Durations = {}
     bench.clock.recording = False
     await bench.fill(depth)
-    for size in (1, BATCH, LARGEST_BATCH):
+    for size in (1, MOST_ITEMS):
         await bench.fill(size * turns)
         bench.clock.recording = True
         for _ in range(turns):
@@ -31,11 +30,11 @@ async def waiting(bench: Bench, *, depth: int, turns: int) -> Durations:
         bench.clock.recording = False
     bench.clock.recording = True
     for _ in range(turns):
-        ids = await bench.fill(CHUNK)
+        ids = await bench.fill(CHUNK_JOBS)
         await bench.cancel(ids[-1])
         await bench.snapshot()
     rest = bench.clock.take()
-    rest[f"enqueue × {CHUNK}"] = rest.pop("enqueue")
+    rest[f"enqueue × {CHUNK_JOBS}"] = rest.pop("enqueue")
     return found | rest
 
 
@@ -72,8 +71,8 @@ async def leases_expire(bench: Bench, *, leases: int) -> Durations:
     await bench.fill(leases)
     held: list[Grant] = []
     while len(held) < leases:
-        grants = (await bench.claim(min(LARGEST_BATCH, leases - len(held)))).grants
-        if len(held) % (2 * LARGEST_BATCH) == 0:
+        grants = (await bench.claim(min(MOST_ITEMS, leases - len(held)))).grants
+        if len(held) % (2 * MOST_ITEMS) == 0:
             await bench.send(grants)
         held += grants
     await bench.store.leave(QUEUE, WORKER)

@@ -24,7 +24,8 @@ from llmqueue.states import LimitUnit
 from llmqueue.store import keys
 from llmqueue.store.port import IntakeStore
 
-CHUNK_JOBS = 100
+CHUNK_JOBS = 32
+"""Stored at once, all or none. More would keep the server from others for too long."""
 _LABEL = r"^[^\x00-\x1f\x7f]*$"
 
 

@@ -19,8 +19,9 @@ from llmqueue_worker.backoff import Backoff
 
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
-MOST_ITEMS = 48
-"""A script with more would keep the server from others for too long."""
+MOST_ITEMS = 16
+"""A call with more would keep the server from others for too long; with fewer of them in each, the
+server works on one while this process works on another."""
 
 _log = structlog.get_logger()
 

@@ -14,6 +14,7 @@ from llmqueue.outcome import Outcome, Usage
 from llmqueue.pricing import Priced
 from llmqueue.states import JobState, OutcomeClass, ProviderType, RefusalReason, Severity
 from llmqueue_worker.attempt import Attempt
+from llmqueue_worker.batching import MOST_ITEMS
 from llmqueue_worker.booking import Bookkeeper, pricing_of, unpriced
 from support.memorystore import grant
 from support.scriptedrunner import SUCCESS, Bench, start, working
@@ -289,8 +290,10 @@ def test_decisions_and_settles_are_batched() -> None:
             bench.store.add(30)
             start(bench)
             await asyncio.sleep(5)
-            assert [len(pairs) for pairs, _ in bench.store.named("mark_sent")] == [30]
-            assert [len(items) for items in bench.store.named("settle")] == [30]
+            whole = [MOST_ITEMS, 30 - MOST_ITEMS]
+            assert [request.slots for request in bench.store.named("claim")[:2]] == whole
+            assert [len(pairs) for pairs, _ in bench.store.named("mark_sent")] == whole
+            assert [len(items) for items in bench.store.named("settle")] == whole
 
     run_virtually(scenario())
 
