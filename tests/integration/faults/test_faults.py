@@ -154,3 +154,33 @@ async def test_the_store_hangs(world: World) -> None:
 @pytest.mark.timeout(300)
 async def test_the_store_hangs_for_a_minute(world: World) -> None:
     await pause_the_store(world, 60)
+
+
+async def cut_sockets(world: World, cuts: int) -> None:
+    ids = await world.enqueue(*(random.uniform(0.2, 1.0) for _ in range(20 * cuts)))
+    async with (
+        world.worker(uid="pod-a", slots=6, lease_seconds=10) as one,
+        world.worker(uid="pod-b", slots=6, lease_seconds=10) as two,
+    ):
+        for _ in range(cuts):
+            await asyncio.sleep(random.uniform(0.2, 1.5))
+            await world.bench.redis.client_kill_filter(_type="normal", skipme=True)
+        found = await settle_down(world, ids, seconds=60 + 3 * cuts)
+        for worker in (one, two):
+            worker.terminate()
+            assert await worker.exit_code() == 0
+    assert found == {"succeeded": len(ids)}, "a cut connection sent a job elsewhere"
+    assert (await world.fake.stats())["billed_twice"] == 0
+
+
+@pytest.mark.timeout(150)
+async def test_connections_to_the_store_are_cut(world: World) -> None:
+    """Q37: all connections at once, in the middle of whatever they carry: answers are lost, jobs
+    are not."""
+    await cut_sockets(world, 10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_connections_to_the_store_are_cut_a_hundred_times(world: World) -> None:
+    await cut_sockets(world, 100)
