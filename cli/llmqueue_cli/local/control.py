@@ -20,6 +20,8 @@ from llmqueue_operator.planning import (
     QueueInput,
     QueuePlan,
     plan,
+    remembered,
+    seed,
     store_plan_fields,
 )
 
@@ -81,11 +83,28 @@ class Controller:
         return {name: self.pools.pop(name) for name in set(self.pools) - kept}
 
     async def configure(self) -> None:
-        """Write registry and configuration. Raises StoreError."""
+        """Write registry and configuration, and recall what is new here. Raises StoreError."""
         await self._store.configure(
             self._group.budget, [item.config for item in self._group.queues]
         )
+        await self._recall()
         self._configured = True
+
+    async def _recall(self) -> None:
+        """Queues whose counters were not yet seen begin with the call time that the last run knew.
+
+        Its number of workers says nothing: they have gone with it.
+        """
+        known = self._memory.queues
+        new = [q for q in self._group.queues if q.queue not in known or not known[q.queue].based]
+        kept = {q.queue: remembered(await self._store.read_plan(q.queue)) for q in new}
+        seeded = seed(
+            [self._input(q) for q in new],
+            {name: replace(found, desired=None) for name, found in kept.items()},
+            epoch=self._memory.epoch,
+            now=self._clock(),
+        )
+        self._memory = replace(self._memory, queues={**known, **seeded.queues})
 
     # ------------------------------------------------------------ one tick
 

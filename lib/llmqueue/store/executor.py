@@ -101,6 +101,13 @@ class Executor:
     async def budget(self, queue: str) -> str:
         return (await self.entry(queue)).config.budget
 
+    async def plan(self, queue: str) -> Mapping[str, str]:
+        """What the planner wrote last of a queue."""
+        key = f"{keys.prefix(await self.budget(queue))}plan:{queue}"
+        with translated():
+            raw: dict[bytes, bytes] = await self.client.hgetall(key)
+        return {name.decode(): value.decode() for name, value in raw.items()}
+
     def known_budget(self, queue: str) -> str | None:
         """Budget of a queue from the copy at hand, however old."""
         found = self._entries.get(queue)

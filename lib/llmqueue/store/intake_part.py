@@ -49,17 +49,11 @@ class IntakePart:
 
     async def _full(self, queue: str, answers: list[Any]) -> QueueFull:
         used, bound, what = answers
-        plan = await self._plan(queue)
+        plan = await self._redis.plan(queue)
         return QueueFull(
             f"queue {queue!r} is full: {used} of {bound} {what.decode()}; try again later",
             estimated_wait_seconds=views.number(plan.get("eta_seconds")),
         )
-
-    async def _plan(self, queue: str) -> dict[str, str]:
-        budget = await self._redis.budget(queue)
-        with translated():
-            raw = await self._redis.client.hgetall(f"{keys.prefix(budget)}plan:{queue}")
-        return {name.decode(): value.decode() for name, value in raw.items()}
 
     async def job(self, job_id: str) -> JobView:
         budget = await self._redis.budget_of_job(job_id)
@@ -101,14 +95,16 @@ class IntakePart:
 
     async def queue_status(self, queue: str) -> dict[str, Any]:
         budget = await self._redis.budget(queue)
-        raw, plan = await asyncio.gather(self._redis.run("snapshot", budget, 0), self._plan(queue))
+        raw, plan = await asyncio.gather(
+            self._redis.run("snapshot", budget, 0), self._redis.plan(queue)
+        )
         return views.queue_status(queue, json.loads(raw), plan)
 
     async def explain(self, job_id: str) -> dict[str, Any]:
         job = await self.job(job_id)
         budget = await self._redis.budget_of_job(job_id)
         raw, plan = await asyncio.gather(
-            self._redis.run("snapshot", budget, 0), self._plan(job.queue)
+            self._redis.run("snapshot", budget, 0), self._redis.plan(job.queue)
         )
         ahead = 0
         if job.state not in TERMINAL_STATES:

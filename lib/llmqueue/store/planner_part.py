@@ -168,6 +168,9 @@ class PlannerPart:
         with translated():
             await self._redis.client.hset(f"{keys.prefix(budget)}plan:{queue}", mapping=fields)
 
+    async def read_plan(self, queue: str) -> Mapping[str, str]:
+        return await self._redis.plan(queue)
+
     async def wakeups(self) -> AsyncIterator[str]:
         """Queue ids on which work appeared; ends with StoreUnavailable when the connection does."""
         client = self._redis.subscriber()

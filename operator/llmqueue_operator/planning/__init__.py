@@ -1,6 +1,6 @@
 """The planner: pure functions from a snapshot to a plan. See docs/architecture.md."""
 
-from llmqueue_operator.planning.fields import store_plan_fields
+from llmqueue_operator.planning.fields import remembered, store_plan_fields
 from llmqueue_operator.planning.plan import plan
 from llmqueue_operator.planning.reasons import ConditionType, Reason
 from llmqueue_operator.planning.seeding import seed
@@ -35,6 +35,7 @@ __all__ = [
     "Remembered",
     "ScalingSpec",
     "plan",
+    "remembered",
     "seed",
     "store_plan_fields",
 ]

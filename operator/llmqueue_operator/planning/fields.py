@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from llmqueue_operator.planning.types import QueuePlan
+from collections.abc import Mapping
+
+from llmqueue_operator.planning.types import QueuePlan, Remembered
 
 
 def store_plan_fields(plan: QueuePlan) -> dict[str, str | float | int]:
@@ -21,6 +23,15 @@ def store_plan_fields(plan: QueuePlan) -> dict[str, str | float | int]:
         "next_change_seconds": _number(plan.next_change_seconds),
         "slot_seconds": round(plan.slot_seconds, 3),
     }
+
+
+def remembered(fields: Mapping[str, str]) -> Remembered:
+    """What a plan in the store says to a planner that starts anew."""
+    desired, slot_seconds = fields.get("desired"), fields.get("slot_seconds")
+    return Remembered(
+        desired=int(desired) if desired else None,
+        slot_seconds=float(slot_seconds) if slot_seconds else None,
+    )
 
 
 def _number(value: float | None) -> str | float:

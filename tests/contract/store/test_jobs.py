@@ -197,6 +197,15 @@ async def test_removed_queue_refuses_and_adopts(bench: StoreBench) -> None:
     assert (await bench.take()).id == job_id
 
 
+async def test_a_plan_is_read_as_it_was_written(bench: StoreBench) -> None:
+    assert await bench.store.read_plan(bench.queue) == {}
+    await bench.store.write_plan(
+        bench.queue, {"desired": 3, "bound_by": "Requests", "eta_seconds": ""}
+    )
+    plan = await bench.store.read_plan(bench.queue)
+    assert plan == {"desired": "3", "bound_by": "Requests", "eta_seconds": ""}
+
+
 async def test_memory_returns_to_base(bench: StoreBench) -> None:
     """Q43: after retention nothing of a job is left."""
     await bench.configure(
