@@ -109,6 +109,22 @@ async def test_late_answer_resolves_review(bench: StoreBench) -> None:
     assert attempt["class"] == "SUCCESS", "what was assumed still stands beside what was reported"
 
 
+async def test_a_run_that_is_lost_twice_is_booked_once(bench: StoreBench) -> None:
+    """Its renewal ended the review, and then its worker was gone again."""
+    await bench.enqueue(1, worst_nano_usd=10**9)
+    grant = await bench.take()
+    await bench.send(grant)
+    await after_lease(bench)
+    await beat(bench, **{grant.id: grant.fence})
+    await after_lease(bench)
+    assert await bench.state(grant.id) == "review"
+    await beat(bench, **{grant.id: grant.fence})
+    assert (await bench.settle(grant)).verdict == "settled"
+    assert (await bench.settle(grant)).verdict == "repeated"
+    kinds = [row[b"k"] for _, row in await bench.redis.xrange(bench.key("ledger"))]
+    assert kinds == [b"lost", b"correction"]
+
+
 async def test_late_success_beats_its_unsent_repeat(bench: StoreBench) -> None:
     """While the repeat is not sent, the first answer counts, and the repeat is refused."""
     await bench.enqueue(1)
@@ -123,7 +139,7 @@ async def test_late_success_beats_its_unsent_repeat(bench: StoreBench) -> None:
 
 
 async def test_late_answer_after_the_repeat_was_sent_is_booked(bench: StoreBench) -> None:
-    """P23: both calls are in the ledger, one of them as an extra."""
+    """P23: both calls are in the ledger; what was assumed of the first is corrected."""
     await bench.enqueue(1)
     first = await bench.take()
     await bench.send(first)
@@ -133,7 +149,7 @@ async def test_late_answer_after_the_repeat_was_sent_is_booked(bench: StoreBench
     assert (await bench.settle(first)).verdict == "fenced"
     assert (await bench.settle(repeat)).verdict == "settled"
     kinds = [row[b"k"] for _, row in await bench.redis.xrange(bench.key("ledger"))]
-    assert kinds == [b"lost", b"extra", b"call"]
+    assert kinds == [b"lost", b"correction", b"call"]
 
 
 async def test_long_job_starts_once(bench: StoreBench) -> None:

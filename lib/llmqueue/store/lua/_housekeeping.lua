@@ -43,7 +43,7 @@ function H.reclaim(id, score)
   J.drop_lease(job)
   local crashes = int((tonumber(job.k) or 0) + 1)
   if job.s == 'S' then
-    H.book_lost(job)
+    if J.remember_lost(job.x) then H.book_lost(job) end
     J.bump(job.q, 'reclaims', 1)
     T.count(1, 1, 0, 1)
     T.judge(true)

@@ -206,9 +206,15 @@ function J.leave_tombstone(job, keep_ms)
 end
 
 -- A run that is settled again gets the same answer: from the hash of the job that it ended, or from
--- this record.
+-- this record. LOST: it was booked at its worst case, and may still be settled.
+local LOST = 'lost'
+local function outcome_memory() return C and C.outcome_memory_ms or 86400000 end
 function J.remember_outcome(fence, state)
-  call('SET', P .. 'a:' .. fence, state, 'PX', C and C.outcome_memory_ms or 86400000)
+  call('SET', P .. 'a:' .. fence, state, 'PX', outcome_memory())
+end
+-- False: it was lost before.
+function J.remember_lost(fence)
+  return call('SET', P .. 'a:' .. fence, LOST, 'NX', 'PX', outcome_memory())
 end
 
 function J.forget(job)

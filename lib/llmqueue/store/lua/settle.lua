@@ -210,28 +210,27 @@ local function take(job)
   end
 end
 
--- The state that an earlier settlement of this fence left the job in, or nil.
-local function settled_before(job)
+-- The state that an earlier settlement of this fence left the job in, LOST, or nil.
+local function outcome_before(job)
   if job and job.x == item.x then
     if ENDED[job.s] then return job.s end
-    if job.s ~= 'V' then return nil end
+    if job.s ~= 'V' and not job.k then return nil end
   end
   return call('GET', P .. 'a:' .. item.x) or nil
 end
 
 local function settle()
   local job = J.load(item.i)
-  local stored = settled_before(job)
-  if stored then return {'repeated', stored} end
+  local before = outcome_before(job)
+  if before and before ~= LOST then return {'repeated', before} end
   local from = job and C and queue_cfg(job.q) and take(job)
+  log_entry(before and 'correction' or from and 'call' or 'extra')
   if not from then
-    log_entry('extra')
     local state = job and job.s or ''
     J.remember_outcome(item.x, state)
     if job then J.bump(job.q, 'fenced', 1) end
     return {'fenced', state}
   end
-  log_entry(from == 'lease' and 'call' or 'correction')
   if call('RPUSH', P .. 't:' .. job.id, record) > 50 then call('LPOP', P .. 't:' .. job.id) end
   local id_fence = item.i .. ' ' .. item.x
   local was_probe = R.v.brp == id_fence
