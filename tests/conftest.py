@@ -19,7 +19,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Real processes with leases and drains of seconds: beside other tests they would measure the
 # machine's load instead of the worker.
-SERIAL_FOLDERS = ("worker", "faults", "local")
+SERIAL_FOLDERS = ("worker", "faults", "local", "steady")
 _INTEGRATION = Path(__file__).parent / "integration"
 
 

@@ -19,6 +19,7 @@ from llmqueue.store import connect
 from llmqueue_cli.datadir import DataDir
 from llmqueue_cli.local.embedded import EmbeddedValkey, FolderLock
 from llmqueue_cli.local.respond import answers, ask
+from support.localup import alive
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -52,13 +53,6 @@ async def until(true: Callable[[], bool], *, seconds: float = 15.0) -> None:
     while not true():
         assert time.monotonic() < deadline, "did not come true in time"
         await asyncio.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def test_it_is_durable_private_and_never_evicts(server: EmbeddedValkey) -> None:

@@ -7,11 +7,9 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +17,15 @@ import pytest
 
 from llmqueue.client import Client, JobSpec
 from llmqueue.errors import StoreError
-from llmqueue.store import RedisStore, connect
 from llmqueue_cli.simulate.distribution import Constant
 from llmqueue_cli.simulate.limits import Limits
 from llmqueue_cli.simulate.options import ProviderOptions
 from llmqueue_cli.simulate.provider import FakeProvider
+from support.localup import LocalUp, alive
 from support.valkey import ValkeyServer
 
 pytestmark = pytest.mark.timeout(90)
 
-LLMQUEUE = (sys.executable, "-m", "llmqueue_cli")
 MANIFEST = """
 apiVersion: llmqueue.dev/v1alpha1
 kind: LLMQueue
@@ -41,36 +38,12 @@ spec:
 """
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def children_of(pid: int) -> dict[int, str]:
-    """Live child processes: pid → command line."""
-    found: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit():
-                status = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(status[1]) == pid and status[0] != "Z":
-                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found[int(entry.name)] = line
-    return found
-
-
-class Bench:
-    """One machine: a provider, a data folder, and `up` on it."""
+class Bench(LocalUp):
+    """One machine with a provider that runs in the test itself."""
 
     def __init__(self, folder: Path, fake: FakeProvider) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.fake = fake
-        self.data = folder / "data"
-        self.manifest = folder / "queue.yaml"
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.log = folder / "log"
 
     def write(self, *, name: str = "batch", rpm: int = 6000, slots: int = 4,
               max_replicas: int = 2) -> None:  # fmt: skip
@@ -79,48 +52,6 @@ class Bench:
                 name=name, url=self.fake.url, rpm=rpm, slots=slots, max_replicas=max_replicas
             )
         )
-
-    async def up(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start `up` and wait until it serves."""
-        process = self.start(*options)
-        await self.until(lambda: (self.data / "up.json").exists() and self._is_mine(process))
-        return process
-
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [*LLMQUEUE, "up", "-f", str(self.manifest), "--data-dir", str(self.data)]
-        with self.log.open("ab") as log:
-            process = subprocess.Popen([*command, *options], stderr=log, stdout=log)
-        self.processes.append(process)
-        return process
-
-    def _is_mine(self, process: subprocess.Popen[bytes]) -> bool:
-        return bool(json.loads((self.data / "up.json").read_text())["pid"] == process.pid)
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-    async def until(self, true: Callable[[], Any], *, seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, f"did not come true in time; log:\n{self.said()}"
-            await asyncio.sleep(0.05)
-
-    @asynccontextmanager
-    async def store(self) -> AsyncIterator[RedisStore]:
-        store = await connect(json.loads((self.data / "up.json").read_text())["redis_url"])
-        try:
-            yield store
-        finally:
-            await store.close()
-
-    async def run(self, *args: str, stdin: str = "") -> tuple[int, str, str]:
-        """One other command on the same data folder."""
-        process = await asyncio.create_subprocess_exec(
-            *LLMQUEUE, *args, "--data-dir", str(self.data),
-            stdin=-1, stdout=-1, stderr=-1,
-        )  # fmt: skip
-        out, err = await process.communicate(stdin.encode())
-        return process.returncode or 0, out.decode(), err.decode()
 
     async def enqueue(self, count: int, queue: str = "batch") -> list[str]:
         specs = [
@@ -133,63 +64,25 @@ class Bench:
         async with self.store() as store:
             return [done.id for done in await Client(store).enqueue_many(queue, specs)]
 
-    async def status(self, queue: str = "default/batch") -> dict[str, Any]:
-        async with self.store() as store:
-            return await store.queue_status(queue)
-
     async def reach(self, state: str, count: int, *, seconds: float = 30.0) -> None:
         """Wait for a number of jobs in a state; an outage of the store is sat out."""
         deadline = time.monotonic() + seconds
         seen: Any = None
         while time.monotonic() < deadline:
             with suppress(StoreError, OSError):
-                async with self.store() as store:
-                    seen = (await store.queue_status("default/batch"))["states"]
+                seen = (await self.status("default/batch"))["states"]
                 if seen[state] >= count:
                     return
             await asyncio.sleep(0.1)
         raise AssertionError(f"{count} {state} not reached, seen {seen}; log:\n{self.said()}")
 
-    async def end(self, process: subprocess.Popen[bytes], *, seconds: float = 30.0) -> int:
-        await self.until(lambda: process.poll() is not None, seconds=seconds)
-        return process.returncode
-
-    def workers(self, process: subprocess.Popen[bytes]) -> list[int]:
-        return [pid for pid, line in children_of(process.pid).items() if "llmqueue_worker" in line]
-
-    def server(self, process: subprocess.Popen[bytes]) -> int:
-        """The embedded server below `up`."""
-        (pid,) = (
-            pid
-            for pid in self.everything_below(process)
-            if Path(f"/proc/{pid}/exe").resolve().name == "valkey-server"
-        )
-        return pid
-
-    def everything_below(self, process: subprocess.Popen[bytes]) -> set[int]:
-        below: set[int] = set()
-        wave = [process.pid]
-        while wave:
-            wave = [pid for parent in wave for pid in children_of(parent)]
-            below.update(wave)
-        return below
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     options = ProviderOptions(limits=Limits(requests=6000), latency=Constant(1.0))
-    async with FakeProvider(options) as fake:
-        bench = Bench(tmp_path, fake)
+    async with FakeProvider(options) as fake, Bench(tmp_path, fake) as bench:
         bench.write()
         yield bench
-        for process in bench.processes:
-            below = bench.everything_below(process) if process.poll() is None else set[int]()
-            with suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
-            for pid in below:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
 
 async def test_jobs_flow_and_everything_is_seen(bench: Bench) -> None:
@@ -209,24 +102,9 @@ async def test_jobs_flow_and_everything_is_seen(bench: Bench) -> None:
     assert bench.fake.stats()["calls"] == 20
     assert bench.fake.stats()["billed_twice"] == 0
     await bench.until(lambda: not bench.workers(up))
-    status = await bench.status()
+    status = await bench.status("default/batch")
     assert status["workers"]["desired"] == 0
     assert "workers 0 → 2: MaxReplicas" in bench.said()
-
-
-async def test_the_first_worker_is_asked_for_within_a_second(bench: Bench) -> None:
-    """S29: 0 → 300 jobs: first worker asked for ≤ 1 s, all of them in ≤ 2 ticks."""
-    up = await bench.up()
-    seen: list[tuple[float, int]] = []
-    started = time.monotonic()
-    await bench.enqueue(300)
-    while time.monotonic() - started < 2.5:
-        seen.append((time.monotonic() - started, len(bench.workers(up))))
-        await asyncio.sleep(0.02)
-    first = next(at for at, count in seen if count)
-    full = next(at for at, count in seen if count == 2)
-    assert first <= 1.0
-    assert full <= 2.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
@@ -267,7 +145,7 @@ async def test_a_killed_worker_loses_nothing(bench: Bench) -> None:
     while states.get("succeeded", 0) + states.get("review", 0) < 30:
         assert time.monotonic() < deadline, states
         await asyncio.sleep(0.2)
-        states = (await bench.status())["states"]
+        states = (await bench.status("default/batch"))["states"]
     assert sum(states.values()) == 30, "each in exactly one place"
     assert states["review"] <= 4, "at most what the victim had sent: no price, so a person decides"
     assert f"worker {victim} ended unasked" in bench.said()
@@ -298,7 +176,7 @@ async def test_workers_of_a_killed_up_drain_and_the_store_follows_them(bench: Be
     up.wait()
     await bench.until(lambda: not [pid for pid in below if alive(pid)], seconds=20)
     again = await bench.up()
-    states = (await bench.status())["states"]
+    states = (await bench.status("default/batch"))["states"]
     assert states["review"] == 0, "their running calls were settled before they left"
     assert sum(states.values()) == 30
     again.send_signal(signal.SIGTERM)
@@ -322,7 +200,7 @@ async def test_a_changed_limit_is_live_and_restarts_no_worker(bench: Bench) -> N
     before = set(bench.workers(up))
     bench.write(rpm=1200)
     await bench.until(lambda: "the manifests were read again" in bench.said())
-    status = await bench.status()
+    status = await bench.status("default/batch")
     assert set(bench.workers(up)) == before
     assert 1000 < status["effective_rpm"] < 1200
 
