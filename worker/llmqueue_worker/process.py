@@ -51,8 +51,8 @@ def run(signals: StopSignals) -> int:
     except UsageError as exc:
         _log.error("settings-unusable", message=str(exc))
         return EXIT_USAGE
-    if ending is Ending.RECYCLED and not signals.received:
-        execute_anew()
+    if ending is Ending.RECYCLED:
+        execute_anew(signals)
     return 0
 
 

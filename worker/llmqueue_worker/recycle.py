@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from llmqueue.settings import WorkerSettings
-from llmqueue_worker.signals import hold_back
+from llmqueue_worker.signals import StopSignals, hold_back
 
 _UNLIMITED = 1_000_000_000
 _MEMORY_CHECK_SECONDS = 1.0
@@ -78,9 +78,15 @@ class Recycling:
         return None
 
 
-def execute_anew() -> None:
-    """Replace this process by a new image of itself. Signals that arrive meanwhile are kept."""
+def execute_anew(signals: StopSignals) -> None:
+    """Replace this process by a new image of itself, unless it was told to end.
+
+    Signals that arrive meanwhile are kept for the new image, or, where another thread catches them,
+    seen here.
+    """
     hold_back()
     sys.stdout.flush()
     sys.stderr.flush()
+    if signals.received:
+        return
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself

@@ -59,5 +59,5 @@ class StopSignals:
 
 
 def hold_back() -> None:
-    """Keep the signals pending, across an exec too, until the next `install`."""
+    """Keep the signals pending for this thread, across an exec too, until the next `install`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -75,7 +76,8 @@ def test_signals_are_kept_across_an_exec() -> None:
     signals = StopSignals()
     signals.install()
     hold_back()
-    kill(signal.SIGTERM)
+    # To this thread: one for the process would go to any other that does not hold it back.
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
     assert not signals.received
     signals.install()
     assert signals.received
@@ -85,8 +87,19 @@ def test_executes_itself_with_its_own_arguments(monkeypatch: pytest.MonkeyPatch)
     executed: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(os, "execv", lambda path, args: executed.append((path, args)))
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "llmqueue_worker"])
-    recycle.execute_anew()
+    signals = StopSignals()
+    recycle.execute_anew(signals)
     assert executed == [(sys.executable, [sys.executable, "-m", "llmqueue_worker"])]
+    signals.install()
+
+
+def test_a_stop_that_another_thread_caught_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("executed itself though told to end"))
+    signals = StopSignals()
+    signals.install()
+    kill(signal.SIGTERM)
+    recycle.execute_anew(signals)
+    signals.install()
 
 
 def environment(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
