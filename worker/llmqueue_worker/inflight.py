@@ -10,9 +10,6 @@ from llmqueue_worker.attempt import Attempt
 class InFlight:
     """Attempts from their claim until the store has acknowledged their end.
 
-    A slot is taken by a call. One that is over frees it while its settlement is on the way, so that
-    the store and this process work at the same time; as many as there are slots may be on the way.
-
     `freed` is set whenever a slot becomes free, `cleared` when the last suspect job has left.
     """
 
@@ -26,7 +23,6 @@ class InFlight:
         """Attempts that came to their end here."""
         # By fence: a job whose lease was lost may come back here while its first call still runs.
         self._attempts: dict[str, Attempt] = {}
-        self._calls = 0
         self._suspects = 0
 
     def __len__(self) -> int:
@@ -34,7 +30,7 @@ class InFlight:
 
     @property
     def free(self) -> int:
-        return min(self.slots - self._calls, 2 * self.slots - len(self._attempts))
+        return self.slots - len(self._attempts)
 
     @property
     def clean(self) -> bool:
@@ -57,19 +53,10 @@ class InFlight:
 
     def add(self, attempt: Attempt) -> None:
         self._attempts[attempt.grant.fence] = attempt
-        self._calls += 1
         self._suspects += attempt.grant.crashes > 0
         self.idle.clear()
 
-    def over(self, attempt: Attempt) -> None:
-        """The call is over; what came of it is on its way to the store."""
-        attempt.finished = True
-        self._calls -= 1
-        self.freed.set()
-
     def remove(self, attempt: Attempt) -> None:
-        if not attempt.finished:
-            self.over(attempt)
         del self._attempts[attempt.grant.fence]
         if attempt.grant.crashes > 0:
             self._suspects -= 1

@@ -76,7 +76,7 @@ class Runs:
         attempt.begun = True
         try:
             outcome = await self._outcome(attempt)
-            self._in_flight.over(attempt)
+            attempt.finished = True
             if outcome is not None:
                 await self._settle(attempt, outcome)
             elif attempt.give_back:
