@@ -376,6 +376,20 @@ async def test_late_send_is_charged_anew(bench: StoreBench) -> None:
     assert not (await bench.claim()).grants, "the first charge left with its claim, not its send"
 
 
+async def test_what_is_sent_in_a_later_sub_window_counts_there(bench: StoreBench) -> None:
+    """However short the way from claim to send was: a whole second is left for the rest of it."""
+    await bench.configure(budget={"limits": (Limit(REQUESTS, 60),)})
+    await bench.enqueue(1)
+    grant = await bench.take()
+    await bench.advance((500 - await bench.now_ms() % 500 + 5) / 1000)
+    assert await bench.send(grant) == [True]
+    window = await bench.redis.hgetall(bench.key("win", "requests/60"))
+    charges = {int(name): int(value) for name, value in window.items() if name.isdigit()}
+    index = await bench.now_ms() // 500
+    assert charges.pop(index) == 1
+    assert not any(charges.values()), "it is charged twice"
+
+
 async def test_late_send_into_a_full_window_is_refused(bench: StoreBench) -> None:
     await bench.configure(budget={"limits": (Limit(REQUESTS, 1, 2),), "lease_seconds": 60})
     await bench.enqueue(2)
