@@ -27,6 +27,8 @@ from llmqueue_operator.planning import (
 
 DRAIN_MARK_SECONDS = 30.0
 _START_GUESS_SECONDS = 2.0
+_MOST_LOOKS = 25
+"""In one tick: each look does a little of the store's housekeeping."""
 _BUSY = (JobState.READY, JobState.DELAYED, JobState.LEASED, JobState.SENT)
 
 
@@ -128,9 +130,7 @@ class Controller:
         try:
             if not self._configured:
                 await self.configure()
-            snapshot = await self._store.snapshot(
-                self._group.budget.budget, horizon_seconds=self._start_seconds()
-            )
+            snapshot = await self._snapshot()
         except LlmqueueError as exc:
             if self._away_since is None:
                 self._away_since = self._clock()
@@ -148,6 +148,19 @@ class Controller:
                 subject=self._group.budget.budget,
             )
         return snapshot, ""
+
+    async def _snapshot(self) -> BudgetSnapshot:
+        """The budget once its housekeeping has caught up, or had its share of this tick."""
+        for _ in range(_MOST_LOOKS - 1):
+            found = await self._one_snapshot()
+            if not found.again:
+                return found
+        return await self._one_snapshot()
+
+    async def _one_snapshot(self) -> BudgetSnapshot:
+        return await self._store.snapshot(
+            self._group.budget.budget, horizon_seconds=self._start_seconds()
+        )
 
     def _start_seconds(self) -> float:
         known = [p.start_seconds for p in self.pools.values() if p.start_seconds is not None]

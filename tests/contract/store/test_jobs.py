@@ -60,7 +60,7 @@ async def test_cancelled_jobs_at_the_head(bench: StoreBench) -> None:
     for job_id in ids:
         await bench.store.cancel(job_id)
     live = (await bench.enqueue())[0]
-    for _ in range(30):
+    for _ in range(80):
         reply = await bench.claim()
         if reply.grants:
             break

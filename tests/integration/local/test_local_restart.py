@@ -7,12 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from llmqueue.store import RedisStore
-from llmqueue_cli.local.control import Controller
-from llmqueue_cli.local.deployment import LocalGroup, LocalQueue
-from llmqueue_cli.local.journal import Journal
-from llmqueue_cli.local.processes import WorkerKind
-from llmqueue_operator.planning import ScalingSpec
 from llmqueue_operator.planning.history import BASE_GRANTS
+from support.localcontrol import controller
 from support.storebench import QUEUE, StoreBench, drain_queue
 from support.valkey import ValkeyServer
 
@@ -33,16 +29,6 @@ async def bench() -> AsyncIterator[StoreBench]:
             await bench.advance(1)
         yield bench
         await store.close()
-
-
-def controller(bench: StoreBench) -> Controller:
-    queue = LocalQueue(bench.config, ScalingSpec(), WorkerKind(QUEUE, {}, 1.0))
-    return Controller(
-        bench.store,
-        LocalGroup(bench.budget, (queue,)),
-        Journal(as_json=False, write=lambda line: None),
-        on_exit=lambda end: None,
-    )
 
 
 async def test_a_restart_keeps_the_call_time_and_starts_no_worker_for_it(bench: StoreBench) -> None:

@@ -2,7 +2,7 @@
 -- retention. At most H.left units of work a call; `again` says that more is waiting.
 
 local H = {}
-each_call(function() H.left, H.again, H.ran = 40, false, false end)
+each_call(function() H.left, H.again, H.ran = 16, false, false end)
 local LEASE_UNITS = 2
 
 -- Ledger entry for a run whose worker never reported: worst case, estimated.

@@ -5,7 +5,7 @@
 --   6 random start of the fences
 -- Returns {wait ms, reason or '', limit name, grants}; a grant is {id, fence, payload, run, model,
 --   tenant, feature, timeout ms, crashes, probe, possible duplicate, correlation id, input, output}.
--- Complexity: O(grants x limits) + at most 40 units of housekeeping; while limited also O(window).
+-- Complexity: O(grants x limits) + at most 16 units of housekeeping; while limited also O(window).
 
 local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local clean, fence_base = ARGV[5] == '1', ARGV[6]

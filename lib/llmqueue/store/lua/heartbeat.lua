@@ -4,7 +4,7 @@
 -- ARGV 1 queue, 2 worker, 3 slots, 4 longest remaining ms, 5 credential, 6 ready '1'/'0', 7 pid,
 --   then pairs: job id, fence
 -- Returns {draining 1/0, lost ids, cancelled ids}.
--- Complexity: O(leases) + at most 40 units of housekeeping.
+-- Complexity: O(leases) + at most 16 units of housekeeping.
 
 local q, worker = ARGV[1], ARGV[2]
 local lost, cancelled = {}, {}
