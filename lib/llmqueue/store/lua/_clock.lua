@@ -10,6 +10,20 @@ local call, decode, encode, floor, max, min, ceil, P
 local function key(...) return P .. table.concat({...}, ':') end
 local function int(n) return string.format('%d', floor(n + 0.5)) end
 
+-- Put a hash's fields `into` a table; returns it, and whether there are any.
+local function read_hash(name, into)
+  local flat = call('HGETALL', name)
+  for i = 1, #flat, 2 do into[flat[i]] = flat[i + 1] end
+  return into, #flat > 0
+end
+
+-- The table kept under `name` in a table of tables.
+local function kept_in(tables, name)
+  local found = tables[name]
+  if not found then found = {}; tables[name] = found end
+  return found
+end
+
 -- What a part remembers within one call is set anew before the next one.
 local fresh_parts = {}
 local function each_call(forget)
@@ -87,8 +101,7 @@ local function begin(config_key)
   floor, max, min, ceil = math.floor, math.max, math.min, math.ceil
   P = string.sub(config_key, 1, -4)
   for _, forget in ipairs(fresh_parts) do forget() end
-  local flat = call('HGETALL', P .. 'run')
-  for i = 1, #flat, 2 do R.v[flat[i]] = flat[i + 1] end
+  read_hash(P .. 'run', R.v)
   C = config(config_key)
   read_clock()
 end

@@ -15,13 +15,10 @@ local J = {}
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
 
 function J.load(id)
-  local flat = call('HGETALL', P .. 'j:' .. id)
-  if #flat == 0 then return nil end
   -- Room for all fields at once: growing the table step by step takes longer than the command.
-  local job = {id = id, q = nil, s = nil, b = nil, p = nil, c = nil, n = nil, l = nil, i = nil,
-    o = nil, u = nil, v = nil, t = nil, f = nil, a = nil, r = nil, x = nil, w = nil, y = nil, e = nil}
-  for i = 1, #flat, 2 do job[flat[i]] = flat[i + 1] end
-  return job
+  local job, found = read_hash(P .. 'j:' .. id, {id = id, q = nil, s = nil, b = nil, p = nil, c = nil, n = nil, l = nil, i = nil,
+    o = nil, u = nil, v = nil, t = nil, f = nil, a = nil, r = nil, x = nil, w = nil, y = nil, e = nil})
+  return found and job or nil
 end
 
 -- Facts and counters of queues, `st:<queue>`: read once a script, written once by J.flush().
@@ -30,9 +27,7 @@ each_call(function() stats = {} end)
 local function stats_of(q)
   local known = stats[q]
   if known then return known end
-  known = {v = {}, dirty = {}}
-  local flat = call('HGETALL', key('st', q))
-  for i = 1, #flat, 2 do known.v[flat[i]] = flat[i + 1] end
+  known = {v = read_hash(key('st', q), {}), dirty = {}}
   stats[q] = known
   return known
 end
@@ -71,18 +66,13 @@ end
 -- What is written to a sorted set once a script: key -> member -> score, false = removed.
 local scored
 each_call(function() scored = {} end)
-local function put(name, id, score)
-  local members = scored[name]
-  if not members then members = {}; scored[name] = members end
-  members[id] = score
-end
+local function put(name, id, score) kept_in(scored, name)[id] = score end
 
 -- How many jobs each worker holds: kept by the only code that changes a state, so it cannot drift.
 local hands
 each_call(function() hands = {} end)
 local function hand(q, worker, by)
-  local of_queue = hands[q]
-  if not of_queue then of_queue = {}; hands[q] = of_queue end
+  local of_queue = kept_in(hands, q)
   of_queue[worker] = (of_queue[worker] or 0) + by
 end
 
@@ -251,7 +241,11 @@ function J.bury(id, job)
   end
 end
 
--- Charges of a claim, as kept with the lease.
+-- Charges of a claim at time `at`, as kept with the lease.
+function J.charge_note(at, amounts)
+  return string.format('%d %d %d %d', at, amounts.input_tokens, amounts.output_tokens,
+    amounts.tokens)
+end
 function J.charged(job)
   if not job.y then return nil end
   local at, input, output, tokens = string.match(job.y, '^(%d+) (%d+) (%d+) (%d+)$')

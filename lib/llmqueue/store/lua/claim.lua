@@ -219,8 +219,7 @@ local function grant(job, amounts, n)
   end
   for unit, amount in pairs(amounts) do J.bump_charged(q, unit, amount) end
   J.bump(q, 'grants', 1)
-  J.move(job, 'L', {x = fence, w = worker, y = string.format('%d %d %d %d', now,
-    amounts.input_tokens, amounts.output_tokens, amounts.tokens)})
+  J.move(job, 'L', {x = fence, w = worker, y = J.charge_note(now, amounts)})
   J.lease(job)
   payloads[#payloads + 1] = P .. 'd:' .. job.id
   R.set('gc', R.num('gc') + 1)

@@ -3,7 +3,7 @@
 -- KEYS[1] {q:<budget>}:cfg
 -- ARGV 1 queue, 2 ms to hold (0 = lift), then workers
 -- Returns in flight of each worker after the mark.
--- Complexity: O(workers + leases).
+-- Complexity: O(workers).
 
 local q, hold = ARGV[1], tonumber(ARGV[2])
 local counts = S.in_flight_by_worker(q)

@@ -39,8 +39,7 @@ local function recharge(job)
     W.add(limit, at, -amounts[limit.unit])
     W.add(limit, now, amounts[limit.unit])
   end
-  job.y = string.format('%d %d %d %d', now, amounts.input_tokens, amounts.output_tokens,
-    amounts.tokens)
+  job.y = J.charge_note(now, amounts)
   return true
 end
 

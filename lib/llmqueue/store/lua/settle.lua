@@ -186,15 +186,15 @@ end
 
 -- ---------------------------------------------------------------- one run
 
--- Leave the place where the job waits now; returns 'lease', 'review', 'list' or nil (fenced).
+-- Leave the place where the job waits now; returns 'held', 'list' or nil (fenced).
 local function take(job)
   if job.x == item.x and job.x ~= '' then
     if job.s == 'L' or job.s == 'S' then
       J.drop_lease(job)
-      return 'lease'
+      return 'held'
     elseif job.s == 'V' then
       call('ZREM', key('review', job.q), job.id)
-      return 'review'
+      return 'held'
     end
   elseif job.X == item.x and job.X ~= '' and item.c == 'SUCCESS' then
     -- The first run answered after all, while its repeat is not sent yet: it wins.

@@ -3,7 +3,7 @@
 -- KEYS[1] {q:<budget>}:cfg
 -- ARGV 1 horizon ms for due jobs
 -- Returns JSON (see RedisStore.snapshot).
--- Complexity: O(queues + workers + leases) + at most 16 units of housekeeping.
+-- Complexity: O(queues x workers) + at most 16 units of housekeeping.
 
 local epoch = call('HGET', KEYS[1], 'epoch')
 if not C or not epoch then return encode({epoch = false}) end
