@@ -61,14 +61,13 @@ class AnthropicProvider:
                 )
         output = count_of(payload, "max_tokens") or default_max_output_tokens
         size = input_size(dict(payload), anthropic_media)
-        bound = None if _unbounded(payload) else size.bound
         charge = charge_of(
             payload,
             model,
             ProviderType.ANTHROPIC,
-            input_tokens=size.tokens,
-            bound=bound,
+            size=size,
             output_tokens=output,
+            unbounded=_unbounded(payload),
         )
         return Prepared(model, charge, flag_of(payload, "stream"))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from llmqueue.job import Charge
 from llmqueue.pricing import worst_case
+from llmqueue.providers.estimate import InputSize
 from llmqueue.providers.fields import has_field
 from llmqueue.states import ProviderType
 
@@ -16,18 +17,18 @@ def charge_of(
     model: str,
     provider: ProviderType,
     *,
-    input_tokens: int,
-    bound: int | None,
+    size: InputSize,
     output_tokens: int,
+    unbounded: bool,
 ) -> Charge:
-    """A call's charge; `bound` is the input at most, None where the cost can't be bounded."""
+    """A call's charge; `unbounded`: it may cost more than its tokens say."""
     worst = None
-    if bound is not None:
+    if size.bound is not None and not unbounded:
         worst = worst_case(
             model,
             provider,
-            input_tokens=bound,
+            input_tokens=size.bound,
             output_tokens=output_tokens,
             cache_writes=has_field(payload, "cache_control"),
         )
-    return Charge(input_tokens, output_tokens, worst)
+    return Charge(size.tokens, output_tokens, worst)

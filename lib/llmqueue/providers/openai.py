@@ -77,14 +77,13 @@ class OpenAIProvider:
         newer, older = count_of(payload, "max_completion_tokens"), count_of(payload, "max_tokens")
         output = (max(newer or 0, older or 0) or default_max_output_tokens) * choices
         size = input_size(dict(payload), openai_media)
-        bound = None if _unbounded(payload) else size.bound
         charge = charge_of(
             payload,
             model,
             self.kind,
-            input_tokens=size.tokens,
-            bound=bound,
+            size=size,
             output_tokens=output,
+            unbounded=_unbounded(payload),
         )
         return Prepared(model, charge, flag_of(payload, "stream"))
 
