@@ -99,10 +99,9 @@ class Controller:
         """
         known = self._memory.queues
         new = [q for q in self._group.queues if q.queue not in known or not known[q.queue].based]
-        kept = {q.queue: remembered(await self._store.read_plan(q.queue)) for q in new}
         seeded = seed(
             [self._input(q) for q in new],
-            {name: replace(found, desired=None) for name, found in kept.items()},
+            {q.queue: remembered(await self._store.read_plan(q.queue)) for q in new},
             epoch=self._memory.epoch,
             now=self._clock(),
         )
@@ -151,16 +150,14 @@ class Controller:
 
     async def _snapshot(self) -> BudgetSnapshot:
         """The budget once its housekeeping has caught up, or had its share of this tick."""
-        for _ in range(_MOST_LOOKS - 1):
-            found = await self._one_snapshot()
-            if not found.again:
+        looks = 0
+        while True:
+            found = await self._store.snapshot(
+                self._group.budget.budget, horizon_seconds=self._start_seconds()
+            )
+            looks += 1
+            if not found.again or looks == _MOST_LOOKS:
                 return found
-        return await self._one_snapshot()
-
-    async def _one_snapshot(self) -> BudgetSnapshot:
-        return await self._store.snapshot(
-            self._group.budget.budget, horizon_seconds=self._start_seconds()
-        )
 
     def _start_seconds(self) -> float:
         known = [p.start_seconds for p in self.pools.values() if p.start_seconds is not None]

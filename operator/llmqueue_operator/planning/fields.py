@@ -26,12 +26,12 @@ def store_plan_fields(plan: QueuePlan) -> dict[str, str | float | int]:
 
 
 def remembered(fields: Mapping[str, str]) -> Remembered:
-    """What a plan in the store says to a planner that starts anew."""
-    desired, slot_seconds = fields.get("desired"), fields.get("slot_seconds")
-    return Remembered(
-        desired=int(desired) if desired else None,
-        slot_seconds=float(slot_seconds) if slot_seconds else None,
-    )
+    """What a plan in the store says to a planner that starts anew: how long calls take.
+
+    How many workers there shall be is the runner's to say.
+    """
+    slot_seconds = fields.get("slot_seconds")
+    return Remembered(slot_seconds=float(slot_seconds) if slot_seconds else None)
 
 
 def _number(value: float | None) -> str | float:
