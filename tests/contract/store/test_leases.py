@@ -9,7 +9,18 @@ import pytest
 
 from llmqueue.config import Limit, RetryPolicy, UnknownOutcomePolicy
 from llmqueue.states import JobState, LimitUnit, OutcomeClass, RefusalReason, WaitReason
+from llmqueue.store.port import Grant
 from support.storebench import LEASE_SECONDS, StoreBench, after_lease, beat
+
+
+async def lost(bench: StoreBench, **fields: Any) -> Grant:
+    """A job was sent, and its worker has vanished."""
+    await bench.enqueue(1, **fields)
+    grant = await bench.take()
+    await bench.send(grant)
+    await after_lease(bench)
+    return grant
+
 
 # ---------------------------------------------------------------- leases
 
@@ -41,10 +52,7 @@ async def test_dead_worker_unsent_job_runs_again(bench: StoreBench) -> None:
 
 async def test_dead_worker_sent_job_goes_to_review(bench: StoreBench) -> None:
     """P26, P23: kill -9 after the sent mark of a dear call: a person decides."""
-    await bench.enqueue(1, worst_nano_usd=60_000_000)
-    grant = await bench.take()
-    await bench.send(grant)
-    await after_lease(bench)
+    grant = await lost(bench, worst_nano_usd=60_000_000)
     job = await bench.store.job(grant.id)
     assert job.state is JobState.REVIEW
     assert job.attempts[-1]["class"] == "UNKNOWN"
@@ -57,10 +65,7 @@ async def test_dead_worker_sent_job_goes_to_review(bench: StoreBench) -> None:
 
 async def test_cheap_lost_call_is_repeated_once(bench: StoreBench) -> None:
     """P23, Q49: below 5 cents it is sent once more, marked; then a person decides."""
-    await bench.enqueue(1, worst_nano_usd=1_000_000)
-    first = await bench.take()
-    await bench.send(first)
-    await after_lease(bench)
+    first = await lost(bench, worst_nano_usd=1_000_000)
     second = await bench.take(worker="w:2")
     assert second.id == first.id
     assert second.possible_duplicate
@@ -84,19 +89,13 @@ async def test_unknown_policies(bench: StoreBench, policy: Any, state: str) -> N
     """P23: what the queue's policy says of a dear call."""
     retry = RetryPolicy(unknown_outcome=UnknownOutcomePolicy(policy))
     await bench.configure(queue={"retry": retry})
-    await bench.enqueue(1, worst_nano_usd=10**9)
-    grant = await bench.take()
-    await bench.send(grant)
-    await after_lease(bench)
+    grant = await lost(bench, worst_nano_usd=10**9)
     assert await bench.state(grant.id) == state
 
 
 async def test_late_answer_resolves_review(bench: StoreBench) -> None:
     """A worker that was only slow: its renewal ends the review, its answer wins."""
-    await bench.enqueue(1, worst_nano_usd=10**9)
-    grant = await bench.take()
-    await bench.send(grant)
-    await after_lease(bench)
+    grant = await lost(bench, worst_nano_usd=10**9)
     assert await bench.state(grant.id) == "review"
     await beat(bench, **{grant.id: grant.fence})
     assert await bench.state(grant.id) == "sent"
@@ -111,10 +110,7 @@ async def test_late_answer_resolves_review(bench: StoreBench) -> None:
 
 async def test_a_run_that_is_lost_twice_is_booked_once(bench: StoreBench) -> None:
     """Its renewal ended the review, and then its worker was gone again."""
-    await bench.enqueue(1, worst_nano_usd=10**9)
-    grant = await bench.take()
-    await bench.send(grant)
-    await after_lease(bench)
+    grant = await lost(bench, worst_nano_usd=10**9)
     await beat(bench, **{grant.id: grant.fence})
     await after_lease(bench)
     assert await bench.state(grant.id) == "review"
@@ -127,10 +123,7 @@ async def test_a_run_that_is_lost_twice_is_booked_once(bench: StoreBench) -> Non
 
 async def test_late_success_beats_its_unsent_repeat(bench: StoreBench) -> None:
     """While the repeat is not sent, the first answer counts, and the repeat is refused."""
-    await bench.enqueue(1)
-    first = await bench.take()
-    await bench.send(first)
-    await after_lease(bench)
+    first = await lost(bench)
     repeat = await bench.take(worker="w:2")
     assert (await bench.settle(first)).verdict == "settled"
     assert await bench.state(first.id) == "succeeded"
@@ -140,10 +133,7 @@ async def test_late_success_beats_its_unsent_repeat(bench: StoreBench) -> None:
 
 async def test_late_answer_after_the_repeat_was_sent_is_booked(bench: StoreBench) -> None:
     """P23: both calls are in the ledger; what was assumed of the first is corrected."""
-    await bench.enqueue(1)
-    first = await bench.take()
-    await bench.send(first)
-    await after_lease(bench)
+    first = await lost(bench)
     repeat = await bench.take(worker="w:2")
     await bench.send(repeat)
     assert (await bench.settle(first)).verdict == "fenced"

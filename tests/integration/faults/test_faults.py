@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,21 +117,41 @@ async def test_unsent_jobs_of_a_killed_worker_run_again(world: World) -> None:
     assert len(ids) == 4
 
 
-async def restart_the_store(world: World, restarts: int) -> None:
-    ids = await world.enqueue(*(random.uniform(0.2, 1.0) for _ in range(40 * restarts)))
+async def all_succeed_through(
+    world: World,
+    trouble: Callable[[], Awaitable[object]],
+    *,
+    times: int,
+    every: tuple[float, float],
+    jobs: int,
+    seconds: float,
+) -> None:
+    """Two workers under load while `trouble` comes so many times, `every` so many seconds."""
+    ids = await world.enqueue(*(random.uniform(0.2, 1.0) for _ in range(jobs)))
     async with (
         world.worker(uid="pod-a", slots=6, lease_seconds=10) as one,
         world.worker(uid="pod-b", slots=6, lease_seconds=10) as two,
     ):
-        for _ in range(restarts):
-            await asyncio.sleep(random.uniform(1.0, 2.0))
-            await world.server.restart()
-        found = await settle_down(world, ids, seconds=60 + 5 * restarts)
+        for _ in range(times):
+            await asyncio.sleep(random.uniform(*every))
+            await trouble()
+        found = await settle_down(world, ids, seconds=seconds)
         for worker in (one, two):
             worker.terminate()
             assert await worker.exit_code() == 0
-    assert found == {"succeeded": len(ids)}, "an outage of the store sent a job elsewhere"
+    assert found == {"succeeded": len(ids)}, "trouble at the store sent a job elsewhere"
     assert (await world.fake.stats())["billed_twice"] == 0
+
+
+async def restart_the_store(world: World, restarts: int) -> None:
+    await all_succeed_through(
+        world,
+        world.server.restart,
+        times=restarts,
+        every=(1.0, 2.0),
+        jobs=40 * restarts,
+        seconds=60 + 5 * restarts,
+    )
 
 
 @pytest.mark.timeout(150)
@@ -170,20 +191,14 @@ async def test_the_store_hangs_for_a_minute(world: World) -> None:
 
 
 async def cut_sockets(world: World, cuts: int) -> None:
-    ids = await world.enqueue(*(random.uniform(0.2, 1.0) for _ in range(20 * cuts)))
-    async with (
-        world.worker(uid="pod-a", slots=6, lease_seconds=10) as one,
-        world.worker(uid="pod-b", slots=6, lease_seconds=10) as two,
-    ):
-        for _ in range(cuts):
-            await asyncio.sleep(random.uniform(0.2, 1.5))
-            await world.bench.redis.client_kill_filter(_type="normal", skipme=True)
-        found = await settle_down(world, ids, seconds=60 + 3 * cuts)
-        for worker in (one, two):
-            worker.terminate()
-            assert await worker.exit_code() == 0
-    assert found == {"succeeded": len(ids)}, "a cut connection sent a job elsewhere"
-    assert (await world.fake.stats())["billed_twice"] == 0
+    await all_succeed_through(
+        world,
+        partial(world.bench.redis.client_kill_filter, _type="normal", skipme=True),
+        times=cuts,
+        every=(0.2, 1.5),
+        jobs=20 * cuts,
+        seconds=60 + 3 * cuts,
+    )
 
 
 @pytest.mark.timeout(150)
