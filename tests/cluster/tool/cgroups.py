@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cluster.tool import layout
+from cluster.tool.errors import ClusterError
 
 _MOUNT = Path("/sys/fs/cgroup")
+_EMPTY_SECONDS = 10
 _CPUSET_SETTINGS = ("cpuset.cpus", "cpuset.mems")
 
 
@@ -38,11 +40,17 @@ def kill_all() -> None:
 
 
 def remove() -> None:
-    for root in _roots():
-        # The innermost first; the files inside are the kernel's and go along.
-        for folder, _, _ in os.walk(root, topdown=False):
-            with contextlib.suppress(FileNotFoundError):
-                os.rmdir(folder)
+    """A group stays busy for a moment after its last process ended."""
+    deadline = time.monotonic() + _EMPTY_SECONDS
+    while (roots := _roots()) and time.monotonic() < deadline:
+        for root in roots:
+            # The innermost first; the files inside are the kernel's and go along.
+            for folder, _, _ in os.walk(root, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+        time.sleep(0.02)
+    if roots:
+        raise ClusterError(f"control groups can't be removed: {' '.join(map(str, roots))}")
 
 
 def _create_unified() -> None:
@@ -64,7 +72,6 @@ def _roots() -> list[Path]:
 
 def _pids() -> Iterator[int]:
     for root in _roots():
-        for members in root.rglob("cgroup.procs"):
+        for folder, _, _ in os.walk(root):  # goes on where a group vanishes meanwhile
             with contextlib.suppress(OSError):
-                # 0 stands for a process of another pid namespace that we can't name.
-                yield from (int(line) for line in members.read_text().split() if line != "0")
+                yield from map(int, Path(folder, "cgroup.procs").read_text().split())

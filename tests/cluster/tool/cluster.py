@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import shutil
 import signal
 import socket
 import time
@@ -170,8 +169,7 @@ def _start() -> None:
     network.create()
     process.start("etcd", control_plane.etcd())
     process.start("kube-apiserver", control_plane.apiserver())
-    process.start("containerd", node.containerd())
-    _wait_for("containerd", _containerd_ready)
+    _start_containerd()
     images.load()  # before the kubelet: it needs the pause image at once
     _wait_for("the API server", _apiserver_ready)
     process.start("kube-controller-manager", control_plane.controller_manager())
@@ -181,6 +179,16 @@ def _start() -> None:
     _wait_for("the node", Cluster().healthy)
     _wait_for("the default service account", _service_account_there)
     _wait_for("the Services' addresses", _services_reachable)
+
+
+def _start_containerd() -> None:
+    """With the images of the last cluster, but without its containers."""
+    process.start("containerd", node.containerd())
+    _wait_for("containerd", _containerd_ready)
+    if containers.forget_all():
+        process.stop([process.find("containerd")])  # it holds in memory what it found at its start
+        process.start("containerd", node.containerd())
+        _wait_for("containerd", _containerd_ready)
 
 
 def _processes_alive() -> bool:
@@ -231,10 +239,8 @@ def _apiserver_ready() -> bool:
 
 
 def _containerd_ready() -> bool:
-    ctr = shutil.which("ctr")
-    assert ctr is not None
     try:
-        run(ctr, "--address", layout.CONTAINERD_SOCKET, "version", timeout_seconds=5)
+        containers.ctr("version")
     except CommandFailed:
         return False
     return True

@@ -7,6 +7,7 @@ import signal
 from dataclasses import dataclass
 
 from cluster.tool import layout
+from cluster.tool.command import run
 from cluster.tool.errors import ClusterError
 
 _TASKS = layout.CONTAINERD_STATE / "io.containerd.runtime.v2.task" / "k8s.io"
@@ -55,6 +56,20 @@ def kill(pod_uid: str, name: str) -> Container:
             os.kill(container.pid, signal.SIGKILL)
             return container
     raise ClusterError(f"no container {name} of the pod {pod_uid} runs on the node")
+
+
+def forget_all() -> bool:
+    """Removes the records and file systems of containers that no longer run. False: there are none."""
+    left = ctr("containers", "list", "--quiet").split()
+    if left:
+        ctr("containers", "delete", *left)
+    return bool(left)
+
+
+def ctr(*arguments: str) -> str:
+    """containerd's own tool, on what the kubelet sees."""
+    program = ("ctr", "--address", layout.CONTAINERD_SOCKET, "--namespace", "k8s.io")
+    return run(*program, *arguments, timeout_seconds=30)
 
 
 def _runs(pid: int) -> bool:

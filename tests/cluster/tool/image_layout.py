@@ -19,7 +19,7 @@ from cluster.tool import layout
 from cluster.tool.errors import CommandFailed
 
 _BLOBS = layout.IMAGES / "blobs" / "sha256"
-_IMPORTED = layout.RUN / "imported.json"
+_IMPORTED = layout.CONTAINERD_ROOT / "imported.json"
 _OCI = "application/vnd.oci.image"
 
 

@@ -11,6 +11,8 @@ BIN = HOME / "bin"
 IMAGES = HOME / "images"
 BUILDER = HOME / "buildah"
 BUILDER_STATE = HOME / "buildah-state"
+# containerd's images, unpacked: to bring them there takes longer than all the rest of a start.
+CONTAINERD_ROOT = HOME / "containerd"
 
 # Gone with the cluster.
 RUN = HOME / "run"

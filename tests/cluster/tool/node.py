@@ -43,7 +43,7 @@ def containerd() -> list[str | Path]:
     configuration = layout.RUNTIME / "containerd.toml"
     configuration.write_text(
         _CONTAINERD.format(
-            root=layout.RUN / "containerd",
+            root=layout.CONTAINERD_ROOT,
             state=layout.CONTAINERD_STATE,
             socket=layout.CONTAINERD_SOCKET,
             pause=PAUSE_IMAGE,
