@@ -152,7 +152,8 @@ def build_images() -> None:
 
 
 def status() -> dict[str, str]:
-    """What each process does, by name."""
+    """What each process does, by name. Raises Foreign if the cluster is another checkout's."""
+    _refuse_foreign()
     return {
         each.name: f"runs as {each.pid}" if each.alive() else "is not running"
         for each in process.recorded()

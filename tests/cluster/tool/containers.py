@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 from cluster.tool import layout
 from cluster.tool.command import run
@@ -56,6 +57,12 @@ def kill(pod_uid: str, name: str) -> Container:
             os.kill(container.pid, signal.SIGKILL)
             return container
     raise ClusterError(f"no container {name} of the pod {pod_uid} runs on the node")
+
+
+def shim_sockets() -> set[Path]:
+    """Where the containers' shims listen: outside of containerd's own folders."""
+    notes = [path.read_text() for path in _TASKS.glob("*/address")]
+    return {Path(note.removeprefix("unix://")) for note in notes if note.startswith("unix:///")}
 
 
 def forget_all() -> bool:

@@ -58,6 +58,7 @@ def controller_manager() -> list[str | Path]:
         f"--service-account-private-key-file={path('accounts.key')}",
         f"--root-ca-file={path('ca.crt')}",
         "--use-service-account-credentials=true",
+        f"--flex-volume-plugin-dir={layout.RUN / 'volume-plugins'}",
         "--kube-api-qps=300",
         "--kube-api-burst=500",
         "--profiling=false",

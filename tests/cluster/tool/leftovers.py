@@ -5,13 +5,15 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from cluster.tool import cgroups, layout, network, process
+from cluster.tool import cgroups, containers, layout, network, process
 from cluster.tool.command import run
 
 # The kubelet's, wherever its own folders are: links from here to containers' logs.
 _LOG_LINKS = Path("/var/log/containers")
+_SHIM_FOLDERS = (Path("/run/containerd/s"), Path("/run/containerd"))
 _PLUGIN_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
 
 
@@ -22,6 +24,7 @@ def remove(checkout: Path) -> None:
     """
     keepers = [each for each in process.recorded() if each.name != "containerd"]
     process.stop(keepers, grace_seconds=0)
+    sockets = containers.shim_sockets()
     cgroups.kill_all()
     _kill_shims()
     process.stop(process.recorded(), grace_seconds=0)
@@ -31,7 +34,7 @@ def remove(checkout: Path) -> None:
     network.remove()
     cgroups.remove()
     _remove_log_links(run_folder)
-    _remove_plugin_socket()
+    _remove_fixed_places(sockets)
     (checkout / layout.KUBECONFIG.relative_to(layout.CHECKOUT)).unlink(missing_ok=True)
     for folder in (run_folder, layout.RUNTIME):
         shutil.rmtree(folder, ignore_errors=True)
@@ -45,7 +48,8 @@ def _kill_shims() -> None:
     """A shim outlives containerd by design; ours name our socket."""
     while shims := _shims():
         for pid in shims:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 
@@ -79,9 +83,10 @@ def _remove_log_links(run_folder: Path) -> None:
         _LOG_LINKS.rmdir()
 
 
-def _remove_plugin_socket() -> None:
-    """And its folders, if nobody else's kubelet uses them."""
-    _PLUGIN_SOCKET.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        for folder in _PLUGIN_SOCKET.parents[:2]:
+def _remove_fixed_places(shim_sockets: Iterable[Path]) -> None:
+    """What kubelet and containerd create where no setting reaches, unless others use it too."""
+    for path in (_PLUGIN_SOCKET, *shim_sockets):
+        path.unlink(missing_ok=True)
+    for folder in (*_PLUGIN_SOCKET.parents[:2], *_SHIM_FOLDERS):
+        with contextlib.suppress(OSError):
             folder.rmdir()

@@ -1,5 +1,6 @@
 """The pods' bridge, and the rules that kube-proxy and the network plugins leave in iptables."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -44,11 +45,20 @@ def remove() -> None:
     """The bridge, the notes and the rules; pods' ends went with their namespaces."""
     if Path("/sys/class/net", layout.BRIDGE).exists():
         run("ip", "link", "delete", layout.BRIDGE)
-    for note in _RESULTS.glob(f"{_NAME}-*"):
-        note.unlink(missing_ok=True)
+    _remove_notes()
     for program in ("iptables", "ip6tables"):
         if shutil.which(f"{program}-save"):
             _remove_chains(program)
+
+
+def _remove_notes() -> None:
+    """Those of pods whose network was below our folder."""
+    for note in _RESULTS.glob("*"):
+        if str(layout.RUNTIME) in note.read_text(errors="replace"):
+            note.unlink()
+    for folder in (_RESULTS, _RESULTS.parent):
+        with contextlib.suppress(OSError):  # not there, or not empty
+            folder.rmdir()
 
 
 def _remove_chains(program: str) -> None:

@@ -33,6 +33,10 @@ path = "{root}/opt"
 sandbox_image = "{pause}"
 restrict_oom_score_adj = true
 netns_mounts_under_state_dir = true
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+Root = "{state}/runc"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{cni_bin}"
 conf_dir = "{cni_configuration}"
