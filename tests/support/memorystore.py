@@ -40,6 +40,7 @@ def grant(number: int = 1, *, fence: str = "", **fields: Any) -> Grant:
         "correlation_id": "",
         "input_tokens": 10,
         "output_tokens": 100,
+        "max_output_tokens": 100,
     }
     return Grant(**(values | fields))
 

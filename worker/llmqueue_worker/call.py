@@ -50,7 +50,7 @@ class ProviderRunner:
                 Endpoint(self._settings.base_url, attempt.credential.key),
                 job_id=grant.id,
                 call=ONLY_CALL,
-                default_max_output_tokens=self._settings.default_max_output_tokens,
+                max_output_tokens=grant.max_output_tokens,
             )
         except InvalidJob as exc:
             return _refused(str(exc))

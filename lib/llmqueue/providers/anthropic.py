@@ -78,11 +78,11 @@ class AnthropicProvider:
         *,
         job_id: str,
         call: int,
-        default_max_output_tokens: int,
+        max_output_tokens: int,
     ) -> HttpRequest:
         body = dict(payload)
         if body.get("max_tokens") is None:
-            body["max_tokens"] = default_max_output_tokens
+            body["max_tokens"] = max_output_tokens
         headers = {**call_headers(job_id, call), "anthropic-version": API_VERSION}
         if endpoint.api_key:
             headers["x-api-key"] = endpoint.api_key

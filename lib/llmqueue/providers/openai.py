@@ -94,13 +94,14 @@ class OpenAIProvider:
         *,
         job_id: str,
         call: int,
-        default_max_output_tokens: int,
+        max_output_tokens: int,
     ) -> HttpRequest:
         body = dict(payload)
         if body.get("max_completion_tokens") is None and body.get("max_tokens") is None:
             # Older compatible servers know only the older name.
             newer = self.kind is ProviderType.OPENAI
-            body["max_completion_tokens" if newer else "max_tokens"] = default_max_output_tokens
+            bound = max_output_tokens // (count_of(payload, "n") or 1)
+            body["max_completion_tokens" if newer else "max_tokens"] = bound
         if body.get("stream"):
             body["stream_options"] = {**mapping(body.get("stream_options")), "include_usage": True}
         headers = call_headers(job_id, call)

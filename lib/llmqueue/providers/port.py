@@ -80,8 +80,11 @@ class Provider(Protocol):
         *,
         job_id: str,
         call: int,
-        default_max_output_tokens: int,
-    ) -> HttpRequest: ...
+        max_output_tokens: int,
+    ) -> HttpRequest:
+        """`max_output_tokens` is written into a payload that has no bound: what was counted for the
+        job at enqueue, over all its choices."""
+        ...
 
     def parse(
         self,

@@ -48,6 +48,7 @@ def _grant(raw: list[Any]) -> Grant:
         correlation_id=raw[11].decode(),
         input_tokens=int(raw[12]),
         output_tokens=int(raw[13]),
+        max_output_tokens=int(raw[14]),
     )
 
 

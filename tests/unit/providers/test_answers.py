@@ -160,7 +160,7 @@ def test_openai_request() -> None:
         Endpoint("https://x/v1/", "k"),
         job_id="J",
         call=1,
-        default_max_output_tokens=7,
+        max_output_tokens=7,
     )
     body = json.loads(request.body)
     assert request.url == "https://x/v1/chat/completions"
@@ -185,7 +185,7 @@ def test_a_declared_cap_stays_as_it_is(given: dict[str, int], names: set[str]) -
     """What is reserved is what is asked for: neither more nor twice."""
     payload = {"model": "m", "messages": HELLO, **given}
     request = OPENAI.request(
-        payload, Endpoint("https://x", None), job_id="J", call=1, default_max_output_tokens=7
+        payload, Endpoint("https://x", None), job_id="J", call=1, max_output_tokens=7
     )
     body = json.loads(request.body)
     assert {name for name in body if "max" in name} == names
@@ -199,7 +199,7 @@ def test_compatible_request_uses_the_older_name() -> None:
         Endpoint("http://x", None),
         job_id="J",
         call=1,
-        default_max_output_tokens=7,
+        max_output_tokens=7,
     )
     assert json.loads(request.body)["max_tokens"] == 7
     assert "authorization" not in request.headers
@@ -211,7 +211,7 @@ def test_anthropic_request() -> None:
         Endpoint("https://x", "k"),
         job_id="J",
         call=2,
-        default_max_output_tokens=9,
+        max_output_tokens=9,
     )
     assert request.url == "https://x/v1/messages"
     assert request.headers["x-api-key"] == "k"

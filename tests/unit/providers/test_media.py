@@ -182,7 +182,7 @@ def test_numbers_that_json_does_not_have(number: float) -> None:
     for provider in (OPENAI, ANTHROPIC):
         with pytest.raises(InvalidJob, match="NaN"):
             provider.request(
-                payload, Endpoint("http://x", None), job_id="J", call=1, default_max_output_tokens=1
+                payload, Endpoint("http://x", None), job_id="J", call=1, max_output_tokens=1
             )
 
 

@@ -55,7 +55,7 @@ async def call(
 
 
 async def test_the_payload_is_the_request(provider: RawProvider) -> None:
-    outcome, attempt = await call(provider, default_max_output_tokens=77)
+    outcome, attempt = await call(provider, job={"max_output_tokens": 77})
     assert outcome.kind is OutcomeClass.SUCCESS
     assert attempt.sent
     (request,) = provider.received

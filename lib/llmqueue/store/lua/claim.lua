@@ -4,7 +4,8 @@
 -- ARGV 1 queue, 2 worker, 3 free slots, 4 credential, 5 '1' if no suspect job runs there,
 --   6 random start of the fences
 -- Returns {wait ms, reason or '', limit name, grants}; a grant is {id, fence, payload, run, model,
---   tenant, feature, timeout ms, crashes, probe, possible duplicate, correlation id, input, output}.
+--   tenant, feature, timeout ms, crashes, probe, possible duplicate, correlation id, input, output,
+--   output bound}.
 -- Complexity: O(grants x limits) + at most 16 units of housekeeping; while limited also O(window).
 
 local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -232,7 +233,7 @@ local function grant(job, amounts, n)
   return {job.id, fence, '', (tonumber(job.r) or 0) + 1,
     job.v or '', job.t or '', job.f or '', tonumber(job.T) or -1, tonumber(job.k) or 0,
     (probing or breaker_probe) and 1 or 0, job.d == '1' and 1 or 0, job.C or '',
-    amounts.input_tokens, amounts.output_tokens}
+    amounts.input_tokens, amounts.output_tokens, tonumber(job.o)}
 end
 
 local function in_flight()
