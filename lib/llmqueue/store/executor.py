@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import OutOfMemoryError, ResponseError
@@ -18,6 +18,8 @@ REGISTRY_SECONDS = 5.0
 """How long a copy of the registry is trusted; unknown names are looked up at once."""
 BLOCK_MARGIN_SECONDS = 5.0
 MAX_BLOCK_SECONDS = 10.0
+PIPELINE_CALLS = 100
+"""Calls in one pipeline: other clients get their turn between two."""
 
 Argument = str | bytes | int | float
 
@@ -69,6 +71,50 @@ class Executor:
                 raise
             return await self.client.eval(script, 1, key, *args)
         return await self.client.fcall(library().function(name), 1, key, *args)
+
+    async def run_many(self, name: str, calls: Mapping[str, Sequence[Argument]]) -> dict[str, Any]:
+        """One function on many budgets (budget → arguments), in pipelines.
+
+        Returns budget → answer, or the StoreError in its place.
+        """
+        answers: dict[str, Any] = {}
+        budgets = list(calls)
+        for start in range(0, len(budgets), PIPELINE_CALLS):
+            part = budgets[start : start + PIPELINE_CALLS]
+            try:
+                found = await self._pipeline(name, {budget: calls[budget] for budget in part})
+            except StoreError as exc:
+                await self.client.connection_pool.disconnect(inuse_connections=False)
+                return answers | dict.fromkeys(budgets[start:], exc)
+            answers |= zip(part, found, strict=True)
+        return answers
+
+    async def _pipeline(self, name: str, calls: Mapping[str, Sequence[Argument]]) -> list[Any]:
+        """Answers in order; a refused call's StoreError stands for its answer."""
+        function, pipeline = library().function(name), self.client.pipeline(transaction=False)
+        for budget, args in calls.items():
+            pipeline.fcall(function, 1, keys.prefix(budget) + "cfg", *args)
+        with translated():
+            answers = await pipeline.execute(raise_on_error=False)
+        return [
+            await self._redeem(name, budget, args, answer)
+            for (budget, args), answer in zip(calls.items(), answers, strict=True)
+        ]
+
+    async def _redeem(self, name: str, budget: str, args: Sequence[Argument], answer: Any) -> Any:
+        """An answer, or what a single call makes of an error: it loads a missing library."""
+        if not isinstance(answer, ResponseError):
+            return answer
+        try:
+            return await self.run(name, budget, *args)
+        except StoreError as exc:
+            return exc
+
+    def remember(self, entries: Iterable[RegistryEntry]) -> None:
+        """What was just written to the registry: no need to read all of it again."""
+        for entry in entries:
+            self._entries[entry.config.queue] = entry
+            self._budgets[entry.code] = entry.config.budget
 
     async def entries(self, *, fresh: bool = False) -> Mapping[str, RegistryEntry]:
         """The registry, at most REGISTRY_SECONDS old."""

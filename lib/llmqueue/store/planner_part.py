@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
-from llmqueue.errors import InvalidResource
+from llmqueue.errors import InvalidResource, StoreError
 from llmqueue.states import JobState
 from llmqueue.store import codec, keys
 from llmqueue.store.connection import translated
@@ -77,6 +77,28 @@ def _unconfigured(budget: str) -> BudgetSnapshot:
     )
 
 
+def _budget_snapshot(budget: str, answer: bytes) -> BudgetSnapshot:
+    raw = json.loads(answer)
+    if not raw["epoch"]:
+        return _unconfigured(budget)
+    return BudgetSnapshot(
+        budget=budget,
+        epoch=raw["epoch"],
+        queues=tuple(_queue_snapshot(queue) for queue in raw["queues"]),
+        workers=tuple(_worker_view(worker) for worker in raw["workers"]),
+        blocked_seconds=raw["blocked_ms"] / 1000,
+        rate_factor=raw["factor"],
+        breaker=raw["breaker"],
+        breaker_seconds=max(0.0, raw["breaker_ms"] / 1000),
+        pauses=tuple(_pause_view(pause) for pause in raw["pauses"]),
+        answers=int(raw["answers"]),
+        answers_rate=int(raw["answers_rate"]),
+        answers_unknown=int(raw["answers_unknown"]),
+        win_levels=dict(raw["levels"]),
+        again=bool(raw["again"]),
+    )
+
+
 class PlannerPart:
     """See `PlannerStore` in port.py."""
 
@@ -95,15 +117,14 @@ class PlannerPart:
             secrets.token_hex(8),
             *flat,
         )
-        fields = {
-            f"q:{queue.queue}": codec.entry_json(
-                RegistryEntry(queue, code, budget.limits, budget.token_rule, generation)
-            )
+        entries = [
+            RegistryEntry(queue, code, budget.limits, budget.token_rule, generation)
             for queue in queues
-        }
+        ]
+        fields = {f"q:{each.config.queue}": codec.entry_json(each) for each in entries}
         with translated():
             await self._redis.client.hset(keys.REGISTRY, mapping=fields)
-        await self._redis.entries(fresh=True)
+        self._redis.remember(entries)
         return str(epoch.decode())
 
     async def _code(self, budget: str) -> str:
@@ -124,27 +145,18 @@ class PlannerPart:
         await self._redis.entries(fresh=True)
 
     async def snapshot(self, budget: str, *, horizon_seconds: float) -> BudgetSnapshot:
-        raw = json.loads(
-            await self._redis.run("snapshot", budget, codec.milliseconds(horizon_seconds))
-        )
-        if not raw["epoch"]:
-            return _unconfigured(budget)
-        return BudgetSnapshot(
-            budget=budget,
-            epoch=raw["epoch"],
-            queues=tuple(_queue_snapshot(queue) for queue in raw["queues"]),
-            workers=tuple(_worker_view(worker) for worker in raw["workers"]),
-            blocked_seconds=raw["blocked_ms"] / 1000,
-            rate_factor=raw["factor"],
-            breaker=raw["breaker"],
-            breaker_seconds=max(0.0, raw["breaker_ms"] / 1000),
-            pauses=tuple(_pause_view(pause) for pause in raw["pauses"]),
-            answers=int(raw["answers"]),
-            answers_rate=int(raw["answers_rate"]),
-            answers_unknown=int(raw["answers_unknown"]),
-            win_levels=dict(raw["levels"]),
-            again=bool(raw["again"]),
-        )
+        answer = await self._redis.run("snapshot", budget, codec.milliseconds(horizon_seconds))
+        return _budget_snapshot(budget, answer)
+
+    async def snapshots(
+        self, horizons: Mapping[str, float]
+    ) -> dict[str, BudgetSnapshot | StoreError]:
+        calls = {name: (codec.milliseconds(seconds),) for name, seconds in horizons.items()}
+        answers = await self._redis.run_many("snapshot", calls)
+        return {
+            name: answer if isinstance(answer, StoreError) else _budget_snapshot(name, answer)
+            for name, answer in answers.items()
+        }
 
     async def mark_drain(
         self, queue: str, workers: Sequence[str], *, seconds: float
@@ -157,13 +169,15 @@ class PlannerPart:
     async def _drain(self, queue: str, workers: Sequence[str], hold_ms: int) -> dict[str, int]:
         if not workers:
             return {}
-        counts = await self._redis.run(
-            "drain", await self._redis.budget(queue), queue, hold_ms, *workers
-        )
+        counts = await self._redis.run("drain", await self._budget(queue), queue, hold_ms, *workers)
         return dict(zip(workers, counts, strict=True))
 
+    async def _budget(self, queue: str) -> str:
+        """From the copy at hand, however old: whoever plans has written it."""
+        return self._redis.known_budget(queue) or await self._redis.budget(queue)
+
     async def write_plan(self, queue: str, plan: Mapping[str, Any]) -> None:
-        budget = await self._redis.budget(queue)
+        budget = await self._budget(queue)
         fields = {name: "" if value is None else str(value) for name, value in plan.items()}
         with translated():
             await self._redis.client.hset(f"{keys.prefix(budget)}plan:{queue}", mapping=fields)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
+from llmqueue.errors import StoreError
 from llmqueue.job import Enqueued, JobView, NewJob
 from llmqueue.outcome import Outcome
 from llmqueue.states import JobState, RefusalReason, WaitReason
@@ -50,6 +51,8 @@ class Grant:
     input_tokens: int
     output_tokens: int
     """What was reserved for this call."""
+    max_output_tokens: int
+    """What it may produce at most, over all its choices, as was counted at enqueue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +249,12 @@ class PlannerStore(Protocol):
         ...
 
     async def snapshot(self, budget: str, *, horizon_seconds: float) -> BudgetSnapshot: ...
+    async def snapshots(
+        self, horizons: Mapping[str, float]
+    ) -> dict[str, BudgetSnapshot | StoreError]:
+        """Many at once: budget → horizon in seconds, to budget → snapshot or what went wrong."""
+        ...
+
     async def mark_drain(
         self, queue: str, workers: Sequence[str], *, seconds: float
     ) -> dict[str, int]:

@@ -44,7 +44,7 @@ end
 
 -- Writes from here on. Jobs of one lane go to its list in one step.
 local lanes, order = {}, {}
-local was_ready, seq = J.count(q, 'R'), J.count(q, 'seq')
+local was_ready, was_delayed, seq = J.count(q, 'R'), J.count(q, 'D'), J.count(q, 'seq')
 for k, meta in ipairs(fresh) do
   local f = meta.f
   f.q, f.b, f.n, f.c, f.l, f.h = q, meta.b, seq + k, now, #meta.payload, meta.h
@@ -83,9 +83,10 @@ end
 if #fresh > 0 then
   J.bump(q, 'seq', #fresh)
   J.bump(q, 'bytes', bytes)
-  if #order > 0 then
-    J.wake(q)
-    if was_ready == 0 then call('PUBLISH', 'llmqueue:wake', q) end
+  if #order > 0 then J.wake(q) end
+  -- The first one of a kind is told to the planner: of an idle queue it would not look at.
+  if (was_ready == 0 and #order > 0) or (was_delayed == 0 and J.count(q, 'D') > 0) then
+    call('PUBLISH', 'llmqueue:wake', q)
   end
 end
 finish_script()
