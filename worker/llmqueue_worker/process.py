@@ -24,7 +24,7 @@ from llmqueue_worker.signals import StopSignals
 from llmqueue_worker.worker import Ending, Worker
 
 if TYPE_CHECKING:
-    from llmqueue_worker.health import Health
+    from llmqueue.probes import ProbeServer
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -40,7 +40,7 @@ def run(signals: StopSignals) -> int:
     except ValidationError as exc:
         for error in exc.errors(include_url=False, include_input=False, include_context=False):
             name = "LLMQUEUE_" + "_".join(map(str, error["loc"])).upper()
-            print(f"{name}: {error['msg']}", file=sys.stderr)
+            print(f"{name}: {error['msg']}" if error["loc"] else error["msg"], file=sys.stderr)
         return EXIT_USAGE
     logging.configure(
         settings.log_level, settings.log_format, queue=settings.queue, worker=settings.worker_uid
@@ -92,15 +92,16 @@ async def _serve(settings: WorkerSettings, signals: StopSignals) -> Ending:
         signals.detach(loop)
 
 
-def _health(settings: WorkerSettings, stats: Stats) -> Health | None:
+def _health(settings: WorkerSettings, stats: Stats) -> ProbeServer | None:
     if settings.health_port is None:
         return None
-    from llmqueue_worker.health import Health, LoopWatch  # noqa: PLC0415
+    from llmqueue.probes import LoopWatch  # noqa: PLC0415
+    from llmqueue_worker.health import health_server  # noqa: PLC0415
 
     watch = LoopWatch()
     watch.start(asyncio.get_running_loop())
     try:
-        health = Health(stats, watch, port=settings.health_port)
+        health = health_server(stats, watch, port=settings.health_port)
     except OSError as exc:
         raise UsageError(f"health port {settings.health_port}: {exc.strerror}") from exc
     health.start()
@@ -113,7 +114,7 @@ async def _connected(settings: WorkerSettings, stop: asyncio.Event) -> RedisStor
     backoff, told = Backoff(), ""
     while not stop.is_set():
         try:
-            return await connect(settings.redis_url)
+            return await connect(settings.store_url())
         except StoreError as exc:
             if type(exc).__name__ != told:
                 told = type(exc).__name__

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from llmqueue.probes import STUCK_SECONDS, LoopWatch
 from llmqueue.states import OutcomeClass, RefusalReason, WaitReason
-from llmqueue_worker.health import STUCK_SECONDS, Health, LoopWatch
+from llmqueue_worker.health import health_server
 from llmqueue_worker.inflight import InFlight
 from llmqueue_worker.metrics import Stats
 from support.workerbench import metric
@@ -21,7 +22,7 @@ class Bench:
         self.now = 1000.0
         self.stats = Stats(InFlight(3), clock=lambda: self.now)
         self.watch = LoopWatch(clock=lambda: self.now)
-        self.health = Health(self.stats, self.watch, port=0, host="127.0.0.1")
+        self.health = health_server(self.stats, self.watch, port=0, host="127.0.0.1")
 
     def get(self, path: str) -> tuple[int, str]:
         url = f"http://127.0.0.1:{self.health.port}{path}"
