@@ -27,7 +27,7 @@ def base_url(queue: LLMQueue) -> str:
 def worker_environment(
     queue: LLMQueue,
     *,
-    redis_url: str,
+    redis_url: str | None,
     api_key_file: Path | None,
     worker_uid: str | None,
     health_port: int | None,
@@ -36,7 +36,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """All variables of a worker of this queue; what is None is left out.
 
-    `worker_uid` None: whoever starts the process adds it (a pod's uid is not known before).
+    `redis_url` or `worker_uid` None: whoever starts the process adds it (a URL with a password is
+    read from a file, a pod's uid is not known before).
     Raises InvalidResource where it is not known which address to call.
     """
     spec = queue.spec
@@ -49,7 +50,6 @@ def worker_environment(
         "api_key_file": api_key_file,
         "idempotency": spec.provider.idempotency,
         "slots": spec.scaling.slots_per_worker,
-        "default_max_output_tokens": spec.limits.default_max_output_tokens,
         "connect_seconds": spec.timeouts.connect_seconds,
         "request_seconds": spec.timeouts.request_seconds,
         "stream_idle_seconds": spec.timeouts.stream_idle_seconds,
