@@ -26,7 +26,53 @@ def _die_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class FakeProviderProcess:
+class ProviderControl:
+    """What a test asks a simulated provider; `url` is its address without a path."""
+
+    def __init__(self, url: str = "") -> None:
+        self.url = url
+        self._client = httpx2.AsyncClient(timeout=10, trust_env=False)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _ask(self, method: str, what: str, document: Any = None) -> Any:
+        # A connection each: none must be left that the provider may drop while it refuses.
+        headers = {"connection": "close"}
+        url = f"{self.url}/_sim/{what}"
+        response = await self._client.request(method, url, json=document, headers=headers)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def stats(self) -> dict[str, Any]:
+        """All counts so far."""
+        found: dict[str, Any] = await self._ask("GET", "stats")
+        return found
+
+    async def calls(self, *, since: int = 0) -> list[dict[str, Any]]:
+        """The log of calls from number `since` on."""
+        found: list[dict[str, Any]] = await self._ask("GET", f"calls?since={since}")
+        return found
+
+    async def billed(self) -> dict[str, int]:
+        """How often each job was billed."""
+        found: dict[str, int] = await self._ask("GET", "billed")
+        return found
+
+    async def faults(self, rules: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
+        """Replace the script; its times count from now. [] ends it."""
+        await self._ask("POST", "faults", rules)
+
+    async def limits(self, **limits: int | None) -> None:
+        """Change `rpm`, `tpm`, `itpm`, `otpm`; None = unlimited."""
+        await self._ask("POST", "limits", limits)
+
+    async def reset(self) -> None:
+        """Forget all counts."""
+        await self._ask("POST", "reset", {})
+
+
+class FakeProviderProcess(ProviderControl):
     """`async with FakeProviderProcess(shape="openai", rpm=60, latency="0.5") as fake: … fake.url`.
 
     Options are those of `llmqueue fake-provider` with underscores; True stands for a flag, None
@@ -35,10 +81,9 @@ class FakeProviderProcess:
     """
 
     def __init__(self, **options: Any) -> None:
+        super().__init__()
         self._options = options
         self._process: subprocess.Popen[str] | None = None
-        self._client = httpx2.AsyncClient(timeout=10, trust_env=False)
-        self.url = ""
         self.final_stats: dict[str, Any] = {}
         """What it printed at its end, after stop()."""
 
@@ -88,41 +133,6 @@ class FakeProviderProcess:
         self.final_stats = json.loads(output.strip().splitlines()[-1])
         return self.final_stats
 
-    async def _ask(self, method: str, what: str, document: Any = None) -> Any:
-        # A connection each: none must be left that the provider may drop while it refuses.
-        headers = {"connection": "close"}
-        url = f"{self.url}/_sim/{what}"
-        response = await self._client.request(method, url, json=document, headers=headers)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    async def stats(self) -> dict[str, Any]:
-        """All counts so far."""
-        found: dict[str, Any] = await self._ask("GET", "stats")
-        return found
-
-    async def calls(self, *, since: int = 0) -> list[dict[str, Any]]:
-        """The log of calls from number `since` on."""
-        found: list[dict[str, Any]] = await self._ask("GET", f"calls?since={since}")
-        return found
-
-    async def billed(self) -> dict[str, int]:
-        """How often each job was billed."""
-        found: dict[str, int] = await self._ask("GET", "billed")
-        return found
-
-    async def faults(self, rules: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
-        """Replace the script; its times count from now. [] ends it."""
-        await self._ask("POST", "faults", rules)
-
-    async def limits(self, **limits: int | None) -> None:
-        """Change `rpm`, `tpm`, `itpm`, `otpm`; None = unlimited."""
-        await self._ask("POST", "limits", limits)
-
-    async def reset(self) -> None:
-        """Forget all counts."""
-        await self._ask("POST", "reset", {})
-
     async def __aenter__(self) -> Self:
         try:
             await self.start()
@@ -132,7 +142,7 @@ class FakeProviderProcess:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._client.aclose()
+        await self.close()
         process, self._process = self._process, None
         if process is not None:
             process.kill()

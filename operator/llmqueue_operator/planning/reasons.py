@@ -1,4 +1,4 @@
-"""Every reason a plan can give: they feed conditions, events, logs and metrics alike."""
+"""Every reason that is given: they feed conditions, events, logs and metrics alike."""
 
 from __future__ import annotations
 
@@ -35,12 +35,20 @@ class Reason(StrEnum):
     WORKERS_FAILING = "WorkersFailing"
     WORKERS_NOT_SEEN = "WorkersNotSeen"
 
+    INVALID_SPEC = "InvalidSpec"
+    CONNECTION_UNUSABLE = "ConnectionUnusable"
+    DEPLOYMENT_REFUSED = "DeploymentRefused"
+    NAME_TAKEN = "NameTaken"
+    FOREIGN_WRITER = "ForeignWriter"
+    LIMITS_DIFFER = "LimitsDiffer"
+    MEMBERS_DIFFER = "MembersDiffer"
+
     AS_EXPECTED = "AsExpected"
     """Of a condition that is true."""
 
 
 class ConditionType(StrEnum):
-    """What the planner says of a queue; true is the good state.
+    """What is said of a queue; true is the good state where nothing else is said.
 
     While the store cannot be planned on, only StoreAvailable and ScalingActive are given.
     """
@@ -50,3 +58,10 @@ class ConditionType(StrEnum):
     CREDENTIAL_USABLE = "CredentialUsable"
     WORKERS_AVAILABLE = "WorkersAvailable"
     SCALING_ACTIVE = "ScalingActive"
+
+    READY = "Ready"
+    """The operator's sum of them: jobs are handed out, also while no worker is needed."""
+    REPLICA_CONFLICT = "ReplicaConflict"
+    """True is bad: another writer sets the replicas. Only there while it is so."""
+    BUDGET_CONFLICT = "BudgetConflict"
+    """True is bad: the members of a shared budget differ. Only there while it is so."""

@@ -87,13 +87,12 @@ class Workforce:
 
     @property
     def not_seen(self) -> list[Member]:
-        """Running and ready for 30 s, and not in the store."""
+        """Running for 30 s, and not in the store."""
         return [
             m
             for m in self.members
             if m.standing is Standing.COMING
             and m.pod.phase is PodPhase.RUNNING
-            and m.pod.ready
             and m.pod.age_seconds > NOT_SEEN_SECONDS
         ]
 

@@ -77,7 +77,7 @@ def test_who_takes_jobs_and_whose_calls_drain():
     [
         pytest.param(pod("a", RUNNING, age=31), True, id="ready for 31 s"),
         pytest.param(pod("a", RUNNING, age=29), False, id="just started"),
-        pytest.param(pod("a", RUNNING, age=99, ready=False), False, id="not ready"),
+        pytest.param(pod("a", RUNNING, age=99, ready=False), True, id="not ready either"),
         pytest.param(pod("a", PENDING, age=99), False, id="pending"),
     ],
 )

@@ -1,0 +1,235 @@
+"""A plan → writes to one LLMQueue's Deployment and pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from llmqueue_operator.contest import Contest
+from llmqueue_operator.errors import FieldConflict, NotFound, Refused, StaleVersion
+from llmqueue_operator.groups import Member
+from llmqueue_operator.kube import DEPLOYMENTS, Cluster
+from llmqueue_operator.names import DIGEST_ANNOTATION, deployment_name
+from llmqueue_operator.planning import (
+    Condition,
+    ConditionType,
+    PodPhase,
+    QueuePlan,
+    Reason,
+)
+from llmqueue_operator.pods.deployment import Object
+from llmqueue_operator.recorder import Recorder
+from llmqueue_operator.views import DeploymentView, pod_state, queue_view, worker_key
+from llmqueue_operator.world import World
+
+VICTIM_COST = -1000
+"""The default is 0: only those that may go are marked."""
+MARKS_HOLD_SECONDS = 4.0
+"""A plan older than this may rest on drain marks that lapse: no pod goes for it."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a Deployment between ticks."""
+
+    generation: int = -1
+    """Of its last state that was seen to be as applied."""
+    contest: Contest = field(default_factory=Contest)
+
+
+class Applier:
+    """`check` raises NotLeading where this replica may not write any more; `clock` is monotonic."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: World,
+        recorder: Recorder,
+        *,
+        check: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster, self._world, self._recorder = cluster, world, recorder
+        self._check, self._clock = check, clock
+        self._known: dict[str, _Known] = {}
+
+    def forget(self, key: str | None = None) -> None:
+        """At the start of a term, or when an LLMQueue is gone."""
+        if key is None:
+            self._known.clear()
+        else:
+            self._known.pop(key, None)
+
+    # ------------------------------------------------------------ the Deployment
+
+    async def ensure(self, member: Member, document: Object, replicas: int) -> Condition | None:
+        """Create the Deployment, or bring its fields up to date. Returns what is in the way.
+
+        `replicas` is used for a new one only. Raises ApiError, NotLeading.
+        """
+        found = self._world.deployments.get(member.key)
+        try:
+            if found is None:
+                return await self._create(member, document, replicas)
+            if found.owner != member.view.uid:
+                return await self._not_ours(member, found)
+            known = self._known.setdefault(member.key, _Known())
+            if found.applied != document["metadata"]["annotations"][DIGEST_ANNOTATION] or (
+                known.generation not in (-1, found.generation)
+            ):
+                self._check()
+                answer = await self._cluster.apply_deployment(document)
+                self._world.observe(DEPLOYMENTS, answer)
+                found = self._world.deployments[member.key]
+            known.generation = found.generation
+        except Refused as exc:
+            return _in_the_way(Reason.DEPLOYMENT_REFUSED, f"the Deployment was refused: {exc}")
+        return None
+
+    async def _create(self, member: Member, document: Object, replicas: int) -> Condition | None:
+        """After a fresh look: what the watches show may be over."""
+        namespace, name = document["metadata"]["namespace"], member.resource.metadata.name
+        raw = await self._cluster.queue(namespace, name)
+        if raw is None or queue_view(raw).uid != member.view.uid or queue_view(raw).deleting:
+            return None
+        there = await self._cluster.deployment(namespace, deployment_name(name))
+        if there is not None:
+            if worker_key(there) != member.key:
+                return _name_taken(there)
+            self._world.replace_deployment(member.key, there)
+            return None
+        self._check()
+        answer = await self._cluster.create_deployment(document, replicas)
+        self._world.observe(DEPLOYMENTS, answer)
+        self._known[member.key] = _Known(answer["metadata"].get("generation", 0))
+        return None
+
+    async def _not_ours(self, member: Member, found: DeploymentView) -> Condition | None:
+        """A namesake's of before, which is on its way out, or somebody else's."""
+        namespace = member.resource.metadata.namespace
+        raw = await self._cluster.deployment(namespace, found.name)
+        if raw is None:
+            self._world.replace_deployment(member.key, None)
+            return None
+        self._world.replace_deployment(member.key, raw)
+        return None if found.deleting or found.owner else _name_taken(raw)
+
+    # ------------------------------------------------------------ replicas
+
+    async def scale(self, member: Member, plan: QueuePlan, planned_at: float) -> Condition | None:
+        """Bring the replicas to the plan's, lower only where those named may go.
+
+        Returns ReplicaConflict while it is one. Raises ApiError, NotLeading.
+        """
+        found = self._world.deployments.get(member.key)
+        if found is None or found.owner != member.view.uid:
+            return None
+        known = self._known.setdefault(member.key, _Known())
+        await self._tag(member, plan)
+        if member.scaling.paused or found.replicas == plan.replicas:
+            known.contest = known.contest.settled(found.foreign_scalers, self._clock())
+            return known.contest.condition()
+        lowering = plan.replicas < found.replicas
+        if lowering and not await self._may_lower(member, plan, planned_at):
+            return known.contest.condition()
+        await self._write_replicas(member, found, plan, known)
+        return known.contest.condition()
+
+    async def _tag(self, member: Member, plan: QueuePlan) -> None:
+        """Deletion costs: on those that may go, and on nobody else."""
+        pods = self._world.pods.get(member.key, {})
+        namespace = member.resource.metadata.namespace
+        for uid, pod in list(pods.items()):
+            if pod.phase is PodPhase.TERMINATING:
+                continue
+            wanted = VICTIM_COST if uid in plan.remove else 0
+            if pod.deletion_cost != wanted and (wanted or pod.deletion_cost == VICTIM_COST):
+                self._check()
+                await self._cluster.set_deletion_cost(namespace, pod.name, wanted or None)
+
+    async def _may_lower(self, member: Member, plan: QueuePlan, planned_at: float) -> bool:
+        """Whether a lower count would end exactly pods that were named.
+
+        Costs must have been seen on the watch; then the pods are read afresh, since the world may
+        be some seconds old.
+        """
+        seen = self._world.pods.get(member.key, {})
+        named = set(plan.remove)
+        if any(uid in seen and seen[uid].deletion_cost != VICTIM_COST for uid in named):
+            return False
+        namespace, name = member.key.split("/", 1)
+        fresh = [state for raw in await self._cluster.pods(namespace, name)
+                 if (state := pod_state(raw)) is not None]  # fmt: skip
+        present = [pod for pod in fresh if pod.phase is not PodPhase.TERMINATING]
+        ended = len(present) - plan.replicas
+        if ended > sum(pod.uid in named for pod in present):
+            return False
+        for pod in present:
+            before = seen.get(pod.uid)
+            lost_readiness = not pod.ready and (before is None or before.ready)
+            if pod.uid not in named and lost_readiness and ended > 0:
+                return False  # it would go first, whatever its cost
+        return self._clock() - planned_at < MARKS_HOLD_SECONDS
+
+    async def _write_replicas(
+        self, member: Member, found: DeploymentView, plan: QueuePlan, known: _Known
+    ) -> None:
+        now, force = self._clock(), False
+        self._check()
+        try:
+            answer = await self._scale(member, found, plan.replicas, force=False)
+        except FieldConflict as exc:
+            force = known.contest.may_write(now)
+            if not force:
+                known.contest = known.contest.lost(exc.managers, now)
+                return
+            self._check()
+            answer = await self._scale(member, found, plan.replicas, force=True)
+            known.contest = known.contest.reverted(exc.managers, now)
+            who = ", ".join(exc.managers)
+            self._recorder.event(
+                member.view,
+                "ReplicasReverted",
+                f"{who} had set {found.replicas} replicas; set back to {plan.replicas}",
+                warning=True,
+            )
+        self._world.observe(DEPLOYMENTS, answer)
+        known.generation = answer["metadata"].get("generation", 0)
+        _log.info(
+            "scaled",
+            queue=member.key,
+            before=found.replicas,
+            after=plan.replicas,
+            reason=plan.reason,
+            bound_by=plan.bound_by,
+        )
+
+    async def _scale(
+        self, member: Member, found: DeploymentView, replicas: int, *, force: bool
+    ) -> Object:
+        namespace = member.resource.metadata.namespace
+        try:
+            return await self._cluster.scale(
+                namespace, found.name, replicas, version=found.version, force=force
+            )
+        except (StaleVersion, NotFound):
+            raw = await self._cluster.deployment(namespace, found.name)
+            self._world.replace_deployment(member.key, raw)
+            raise
+
+
+def _in_the_way(reason: Reason, message: str) -> Condition:
+    return Condition(ConditionType.READY, False, reason, message)
+
+
+def _name_taken(raw: Object) -> Condition:
+    name = raw["metadata"]["name"]
+    return _in_the_way(
+        Reason.NAME_TAKEN,
+        f"a Deployment named {name} is there and does not belong to this LLMQueue: remove or"
+        " rename it",
+    )

@@ -1,0 +1,288 @@
+"""The operator's loop: what is due is looked at together and reconciled side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from llmqueue.errors import LlmqueueError, StoreError
+from llmqueue_operator.apply import Applier
+from llmqueue_operator.connections import Connections
+from llmqueue_operator.errors import ApiError, NotLeading
+from llmqueue_operator.freshness import Freshness
+from llmqueue_operator.groups import Assembly
+from llmqueue_operator.kube import DEPLOYMENTS, LLMQUEUES, PODS, Cluster, Kind
+from llmqueue_operator.leadership import Leadership
+from llmqueue_operator.lookout import Lookout, Sight
+from llmqueue_operator.metrics import Metrics
+from llmqueue_operator.reconciler import QUIET_SECONDS, Parts, Reconciler
+from llmqueue_operator.recorder import Recorder
+from llmqueue_operator.registrations import retire
+from llmqueue_operator.settings import OperatorSettings
+from llmqueue_operator.views import QueueView
+from llmqueue_operator.workqueue import WorkQueue
+from llmqueue_operator.world import World, key_of
+
+KINDS = (LLMQUEUES, DEPLOYMENTS, PODS)
+AT_ONCE = 16
+"""Budgets that are written at the same time."""
+_GAP_SECONDS = 0.05
+"""A burst of events is one: least time between two looks."""
+_RECONNECT_SECONDS = 0.5
+_RETIRE_SECONDS = 5.0
+
+_log = structlog.get_logger()
+Object = Mapping[str, Any]
+
+
+class Controller:
+    """One replica. `start` and `stop` are called inside kopf's loop."""
+
+    def __init__(self, settings: OperatorSettings, cluster: Cluster, metrics: Metrics) -> None:
+        self._settings, self._cluster, self._metrics = settings, cluster, metrics
+        self.world = World()
+        self.freshness = Freshness(time.monotonic)
+        self._queue = WorkQueue(time.monotonic)
+        self._connections = Connections(settings.connections_dir)
+        self._lookout = Lookout(self._connections, time.monotonic)
+        self._recorder = Recorder(cluster, pod=settings.pod)
+        self.leadership = Leadership(
+            cluster,
+            namespace=settings.namespace,
+            identity=settings.pod,
+            installation=settings.installation,
+            clock=time.monotonic,
+        )
+        applier = Applier(
+            cluster,
+            self.world,
+            self._recorder,
+            check=self.leadership.check,
+            clock=time.monotonic,
+        )
+        self._reconciler = Reconciler(
+            Parts(
+                settings=settings,
+                cluster=cluster,
+                world=self.world,
+                connections=self._connections,
+                lookout=self._lookout,
+                recorder=self._recorder,
+                applier=applier,
+                metrics=metrics,
+                check=self.leadership.check,
+            )
+        )
+        self._gone: set[str] = set()
+        self._listeners: dict[str, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._working: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self.failure: BaseException | None = None
+        """What ended this replica for good."""
+        self.failed = asyncio.Event()
+
+    # ------------------------------------------------------------ what is seen
+
+    def observe(self, kind: Kind, raw: Object, *, deleted: bool) -> None:
+        """One event of a watch; who is concerned gets a look."""
+        self.freshness.seen(kind, raw)
+        key = key_of(kind, raw)
+        before = self.world.queues.get(key)
+        self.world.observe(kind, raw, deleted=deleted)
+        after = self.world.queues.get(key)
+        if kind is LLMQUEUES:
+            if after is None or after.deleting:
+                self._gone.add(key)
+            elif before is not None and _only_status(before, after):
+                return  # our own writing
+        self._attend(key)
+
+    def _attend(self, key: str) -> None:
+        budget = self.world.budget_of(key)
+        if budget is not None:
+            self._queue.add(budget)
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Take part: the election, and the loop for the terms that it brings."""
+        for name, work in (
+            ("leadership", self.leadership.run()),
+            ("terms", self._terms()),
+            ("events", self._recorder.run()),
+        ):
+            task = asyncio.create_task(work, name=name)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self.failure = failure
+            self.failed.set()
+
+    async def stop(self) -> None:
+        """Nothing more is written; the Lease is given back."""
+        for task in (*self._tasks, *self._listeners.values(), *self._working):
+            task.cancel()
+        everything = (*self._tasks, *self._listeners.values(), *self._working)
+        await asyncio.gather(*everything, return_exceptions=True)
+        await self.leadership.release()
+        await self._connections.close()
+
+    async def _terms(self) -> None:
+        """One term after the other."""
+        while True:
+            await self.leadership.leading.wait()
+            term = asyncio.create_task(self._term(), name="term")
+            try:
+                lost = asyncio.create_task(self.leadership.lost.wait(), name="term-lost")
+                await asyncio.wait((term, lost), return_when=asyncio.FIRST_COMPLETED)
+                lost.cancel()
+                if term.done():
+                    term.result()  # it ends by a fault only, which ends this replica
+            finally:
+                term.cancel()
+                await asyncio.gather(term, return_exceptions=True)
+                self._metrics.leading = False
+                self._metrics.forget()
+
+    async def _term(self) -> None:
+        """From the first full list to the loss of the Lease."""
+        self._queue.clear()
+        self._reconciler.forget()
+        await self._list_until_done()
+        self._metrics.leading = True
+        for budget in self.world.budgets():
+            self._queue.add(budget)
+        await self._retire(None)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work())
+            group.create_task(self._resync())
+            group.create_task(self._listen())
+            group.create_task(self._retire_gone())
+
+    # ------------------------------------------------------------ lists
+
+    async def _list_until_done(self) -> None:
+        pause = 0.5
+        while True:
+            try:
+                await self._list_all()
+            except ApiError as exc:
+                _log.warning("cluster-not-listed", error=str(exc))
+                await asyncio.sleep(pause)
+                pause = min(10.0, pause * 2)
+            else:
+                return
+
+    async def _list_all(self) -> None:
+        """Mark and sweep: what a full list does not show is gone."""
+        for kind in KINDS:
+            objects = [raw async for raw in self._cluster.all_of(kind)]
+            self.freshness.listed(kind, objects)
+            before = set(self.world.queues)
+            changed = self.world.replace_all(kind, objects)
+            if kind is LLMQUEUES:
+                self._gone |= before - set(self.world.queues)
+            for key in changed:
+                self._attend(key)
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.resync_seconds)
+            await self._list_until_done()
+            await self._retire(None)
+
+    # ------------------------------------------------------------ LLMQueues that are gone
+
+    async def _retire_gone(self) -> None:
+        while True:
+            await asyncio.sleep(_GAP_SECONDS * 4)
+            if self._gone:
+                keys, self._gone = self._gone, set()
+                left = await self._retire(keys)
+                if left:
+                    self._gone |= left
+                    await asyncio.sleep(_RETIRE_SECONDS)
+
+    async def _retire(self, keys: set[str] | None) -> set[str]:
+        with suppress(NotLeading):
+            self.leadership.check()
+            left = await retire(
+                self._connections, self.world, watched=self._cluster.watched, keys=keys
+            )
+            for key in (keys or set()) - left:
+                self._reconciler.forget_queue(key)
+                self._attend(key)
+                self.world.forget(key)
+            return left
+        return keys or set()
+
+    # ------------------------------------------------------------ work
+
+    async def _listen(self) -> None:
+        """Work that appears in an empty queue is attended to at once."""
+        async with asyncio.TaskGroup() as group:
+            listening: set[str] = set()
+            while True:
+                for name in set(self._connections.names()) - listening:
+                    listening.add(name)
+                    group.create_task(self._listen_to(name))
+                await asyncio.sleep(QUIET_SECONDS)
+
+    async def _listen_to(self, connection: str) -> None:
+        while True:
+            with suppress(LlmqueueError):
+                store = await self._connections.store(connection)
+                async for queue in store.wakeups():
+                    self._attend(queue)
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def _work(self) -> None:
+        while True:
+            budgets = await self._queue.take()
+            found = {budget: self._reconciler.assembly(budget) for budget in budgets}
+            sights = await self._lookout.look(
+                [each.group for each in found.values() if each.group], self._reconciler.horizon
+            )
+            for budget, assembly in found.items():
+                task = asyncio.create_task(self._one(budget, assembly, sights.get(budget)))
+                self._working.add(task)
+                task.add_done_callback(self._working.discard)
+            await asyncio.sleep(_GAP_SECONDS)
+
+    async def _one(self, budget: str, assembly: Assembly, sight: Sight | None) -> None:
+        async with self._room:
+            started, result = time.monotonic(), "succeeded"
+            try:
+                pause = await self._reconciler.reconcile(budget, assembly, sight)
+            except NotLeading:
+                result = "refused"
+            except (ApiError, StoreError) as exc:
+                result = "failed"
+                pause = self._queue.failed(budget)
+                _log.warning("reconcile-failed", budget=budget, error=str(exc), again_in=pause)
+            except Exception:  # an edge: one budget's fault must not stop the others
+                result = "failed"
+                pause = self._queue.failed(budget)
+                _log.exception("reconcile-failed", budget=budget, again_in=pause)
+            else:
+                if assembly.group or assembly.refused:
+                    self._queue.add(budget, delay=pause)
+            finally:
+                self._metrics.reconciled(result, time.monotonic() - started)
+                self._queue.done(budget, succeeded=result == "succeeded")
+
+
+def _only_status(before: QueueView, after: QueueView) -> bool:
+    return (before.uid, before.generation, before.deleting) == (
+        after.uid,
+        after.generation,
+        after.deleting,
+    )
