@@ -36,10 +36,14 @@ class _Image:
 
 def sources_of(image: str) -> str | None:
     """What it was built from; None if it was not."""
-    for each in _all():
-        if each.name == image and all(_path(digest).exists() for digest in each.blobs):
-            return each.sources
-    return None
+    found = _find(image)
+    return found.sources if found else None
+
+
+def manifest_of(image: str) -> str | None:
+    """The digest that names exactly this content; None if it was not built."""
+    found = _find(image)
+    return found.manifest if found else None
 
 
 def add(name: str, archive: Path, *, sources: str) -> None:
@@ -130,6 +134,13 @@ def _add_text(stream: tarfile.TarFile, name: str, content: object) -> None:
 
 def _all() -> list[_Image]:
     return [_Image(**json.loads(path.read_text())) for path in sorted(layout.IMAGES.glob("*.json"))]
+
+
+def _find(name: str) -> _Image | None:
+    for image in _all():
+        if image.name == name and all(_path(digest).exists() for digest in image.blobs):
+            return image
+    return None
 
 
 def _record(name: str) -> Path:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from cluster.tool import builder, image_layout, layout, machine
 from cluster.tool.command import run, say
@@ -25,13 +26,10 @@ _LEFT_OUT = [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "
 def build() -> None:
     """Builds those whose sources changed."""
     layout.IMAGES.mkdir(parents=True, exist_ok=True)
-    code = _digest(_SOURCES)
-    testbed = _digest([*_SOURCES, *_TESTBED])
-    busybox = hashlib.sha256(machine.busybox().read_bytes()).hexdigest()
-    _build_unless(busybox, PAUSE_IMAGE, _build_pause)
-    _build_unless(code, _NAME.format("operator"), lambda image: _build_target("operator", image))
-    _build_unless(code, _NAME.format("worker"), lambda image: _build_target("worker", image))
-    _build_unless(testbed, _NAME.format("testbed"), _build_testbed)
+    _build_if_changed(PAUSE_IMAGE, _build_pause, _busybox_digest)
+    for target in ("operator", "worker"):
+        _build_if_changed(_NAME.format(target), partial(_build_target, target), _code_digest)
+    _build_if_changed(_NAME.format("testbed"), _build_testbed, _testbed_digest)
     image_layout.prune()
 
 
@@ -40,11 +38,16 @@ def load() -> None:
     image_layout.load()
 
 
-def _build_unless(sources: str, image: str, build_image: Callable[[str], None]) -> None:
+def _build_if_changed(
+    image: str, build_image: Callable[[str], None], digest: Callable[[], str]
+) -> None:
+    sources = digest()
     if image_layout.sources_of(image) == sources:
         return
     say(f"Building the image {image}")
     build_image(image)
+    if digest() != sources:
+        sources = "changed during the build"  # nobody knows what is in it: the next run builds anew
     archive = layout.IMAGES / "export.tar"
     archive.unlink(missing_ok=True)
     builder.export(image, archive)
@@ -85,6 +88,19 @@ def _build_testbed(image: str) -> None:
     worker = f"WORKER_IMAGE={_NAME.format('worker')}"
     dockerfile = layout.DEFINITIONS / "testbed.Dockerfile"
     builder.build(image, layout.CHECKOUT, dockerfile, "--build-arg", worker)
+
+
+def _busybox_digest() -> str:
+    return hashlib.sha256(machine.busybox().read_bytes()).hexdigest()
+
+
+def _code_digest() -> str:
+    return _digest(_SOURCES)
+
+
+def _testbed_digest() -> str:
+    """With the very image it is built from."""
+    return f"{_digest(_TESTBED)} {image_layout.manifest_of(_NAME.format('worker'))}"
 
 
 def _digest(names: Iterable[str]) -> str:
