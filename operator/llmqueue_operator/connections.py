@@ -38,11 +38,14 @@ class Connections:
         known = self._open.get(name)
         if known is not None and known.url == url:
             return known.store
+        store = await connect(url)
+        known = self._open.get(name)
+        if known is not None and known.url == url:  # somebody else was as fast
+            await store.close()
+            return known.store
+        self._open[name] = _Open(url, store)
         if known is not None:
             await known.store.close()
-            del self._open[name]
-        store = await connect(url)
-        self._open[name] = _Open(url, store)
         return store
 
     def names(self) -> list[str]:
@@ -63,7 +66,7 @@ class Connections:
             key = self._read(spec.connection, "worker-secret-key") or "url"
             return WorkerRedis(secret=secret, key=key)
         url = self._read(spec.connection, "worker-url") or self._url(spec.connection)
-        if "@" in urlsplit(url).netloc:
+        if "@" in _netloc(spec.connection, url):
             raise UnusableConnection(
                 f"spec.redis: connection {spec.connection} has a password, which is not written"
                 " into pods: name a Secret of this namespace in spec.redis.workerSecretRef"
@@ -76,12 +79,13 @@ class Connections:
             raise UnusableConnection(
                 f"spec.redis.connection: {name} is not in the operator's settings"
             )
+        _netloc(name, url)
         return url
 
     def _read(self, name: str, file: str) -> str:
         try:
             return (self._folder / name / file).read_text(encoding="utf-8").strip()
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return ""
 
     async def close(self) -> None:
@@ -91,3 +95,13 @@ class Connections:
             except StoreError:
                 continue
         self._open.clear()
+
+
+def _netloc(name: str, url: str) -> str:
+    """Raises UnusableConnection, without the URL: it may hold a password."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        raise UnusableConnection(
+            f"spec.redis.connection: the URL of {name} in the operator's settings is none"
+        ) from None

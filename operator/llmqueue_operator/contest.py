@@ -32,9 +32,8 @@ class Contest:
 
     def reverted(self, managers: Sequence[str], now: float) -> Contest:
         """After overruling them."""
-        known = self.reverted_at is not None and now - self.reverted_at < QUIET_SECONDS
-        pause = min(_MOST_SECONDS, self.pause_seconds * 2) if known else 0.0
-        return Contest(now, pause, tuple(managers))
+        # Whoever stayed away is forgiven in `settled`: a pause that is still there goes on growing.
+        return Contest(now, min(_MOST_SECONDS, self.pause_seconds * 2), tuple(managers))
 
     def lost(self, managers: Sequence[str], now: float) -> Contest:
         """They wrote again: pause from now on."""

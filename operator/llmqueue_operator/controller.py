@@ -184,10 +184,11 @@ class Controller:
     async def _list_all(self) -> None:
         """Mark and sweep: what a full list does not show is gone."""
         for kind in KINDS:
+            known = self.world.uids(kind)
             objects = [raw async for raw in self._cluster.all_of(kind)]
             self.freshness.listed(kind, objects)
             before = set(self.world.queues)
-            changed = self.world.replace_all(kind, objects)
+            changed = self.world.replace_all(kind, objects, known=known)
             if kind is LLMQUEUES:
                 self._gone |= before - set(self.world.queues)
             for key in changed:

@@ -14,6 +14,7 @@ from typing import Any
 import kopf
 
 from llmqueue_operator.controller import Controller
+from llmqueue_operator.kube import KubeClient
 from llmqueue_operator.kube.kinds import DEPLOYMENTS, LLMQUEUES, PODS, Kind
 from llmqueue_operator.names import QUEUE_LABEL
 
@@ -48,7 +49,7 @@ def configured_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def registry(controller: Controller) -> kopf.OperatorRegistry:
+def registry(controller: Controller, client: KubeClient) -> kopf.OperatorRegistry:
     """The handlers of one controller."""
     found = kopf.OperatorRegistry()
 
@@ -59,6 +60,19 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
     @kopf.on.cleanup(registry=found)
     async def stop(**_: Any) -> None:
         await controller.stop()
+
+    @kopf.on.login(registry=found)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        # kopf's own way in needs the cluster's DNS, ours does not.
+        access = await client.access()
+        return kopf.ConnectionInfo(
+            server=access.server,
+            ca_path=access.ca_path,
+            token=access.token,
+            certificate_path=access.certificate_path,
+            private_key_path=access.private_key_path,
+            insecure=access.insecure,
+        )
 
     for kind in (LLMQUEUES, DEPLOYMENTS, PODS):
         _watch(found, kind, controller)

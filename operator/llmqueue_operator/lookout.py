@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from llmqueue.config import BudgetConfig, QueueConfig
-from llmqueue.errors import LlmqueueError, StoreError
+from llmqueue.errors import LlmqueueError, QueueFull, StoreError, StoreUnavailable
 from llmqueue.store import RedisStore
 from llmqueue.store.port import BudgetSnapshot
 from llmqueue_operator.connections import Connections
@@ -117,6 +117,8 @@ class Lookout:
                     await store.configure(wanted.budget, wanted.queues)
                 except StoreError as exc:
                     failed[wanted.budget.budget] = exc
+                except QueueFull as exc:  # Redis is out of memory
+                    failed[wanted.budget.budget] = StoreUnavailable(str(exc))
                 else:
                     self._configured[wanted.budget.budget] = wanted
 

@@ -60,7 +60,7 @@ async def _serve(settings: OperatorSettings) -> int:
     server = _probes(settings, watch, metrics, controller, ready)
     try:
         await _wait_for_crd(cluster)
-        await _operate(settings, controller, ready)
+        await _operate(settings, controller, client, ready)
     except asyncio.CancelledError:
         return 0
     finally:
@@ -75,14 +75,14 @@ async def _serve(settings: OperatorSettings) -> int:
 
 
 async def _operate(
-    settings: OperatorSettings, controller: Controller, ready: asyncio.Event
+    settings: OperatorSettings, controller: Controller, client: KubeClient, ready: asyncio.Event
 ) -> None:
     """Until a signal, or a failure of the controller."""
     scope: dict[str, Any] = (
         {"clusterwide": True} if settings.watched is None else {"namespaces": [settings.watched]}
     )
     await kopf.operator(
-        registry=handlers(controller),
+        registry=handlers(controller, client),
         settings=configured_settings(),
         standalone=True,
         stop_flag=controller.failed,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from llmqueue.errors import InvalidResource, LlmqueueError, StoreError
+from llmqueue.errors import InvalidResource, LlmqueueError, QueueFull, StoreError
 from llmqueue.spec import unserved_fields
 from llmqueue.states import JobState
 from llmqueue.store import RedisStore
@@ -164,7 +164,10 @@ class Reconciler:
             same = all(before.fields[n] == fields[n] for n in ("desired", "replicas", "bound_by"))
             if before.fields == fields or (same and now - before.at < _PLAN_SECONDS):
                 return
-        await store.write_plan(each.queue, fields)
+        try:
+            await store.write_plan(each.queue, fields)
+        except QueueFull:
+            return  # Redis is out of memory: scaling, which may free some, must go on
         self._written[each.queue] = _Written(fields, now)
 
     async def _carry_out(

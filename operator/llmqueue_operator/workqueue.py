@@ -83,8 +83,8 @@ class WorkQueue:
         now, found = self._clock(), list[str]()
         while self._heap and self._heap[0][0] <= now:
             due, key = heapq.heappop(self._heap)
-            if self._due.get(key) != due:
-                continue  # another time took its place, or it was dropped
+            if self._due.get(key) != due or key in self._working:
+                continue  # another time took its place, it was dropped, or its end schedules it
             del self._due[key]
             self._working.add(key)
             found.append(key)

@@ -62,14 +62,27 @@ class World:
             self._see_pod(key, raw, deleted=deleted)
         return key
 
-    def replace_all(self, kind: Kind, objects: Iterable[Object]) -> set[str]:
-        """Take in a full list: what is not in it is gone. Returns the keys that changed."""
+    def uids(self, kind: Kind) -> set[str]:
+        """Of all objects of a kind."""
+        return set(self._versions(kind))
+
+    def replace_all(
+        self, kind: Kind, objects: Iterable[Object], *, known: set[str] | None = None
+    ) -> set[str]:
+        """Take in a full list: what is not in it is gone. Returns the keys that changed.
+
+        `known`: the uids before the list was asked for. What a watch brought or ended meanwhile is
+        newer than the list.
+        """
         before = self._versions(kind)
+        known = set(before) if known is None else known
         seen: set[str] = set()
         for raw in objects:
-            self.observe(kind, raw)
-            seen.add(raw["metadata"]["uid"])
-        self._drop(kind, {uid for uid in before if uid not in seen})
+            uid = raw["metadata"]["uid"]
+            seen.add(uid)
+            if uid in before or uid not in known:
+                self.observe(kind, raw)
+        self._drop(kind, {uid for uid in before if uid in known and uid not in seen})
         after = self._versions(kind)
         changed = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
         return {(after.get(uid) or before[uid])[0] for uid in changed}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,33 +41,61 @@ _LATER = (408, 429)
 Object = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the API server is, and as whom it is asked; for clients of their own."""
+
+    server: str
+    ca_path: str | None
+    token: str | None = field(repr=False)
+    certificate_path: str | None
+    private_key_path: str | None
+    insecure: bool
+
+
 class KubeClient:
     """One connection pool to one API server; made inside the event loop."""
 
     def __init__(self, configuration: Any) -> None:
+        self._configuration = configuration
         self._api: Any = ApiClient(configuration)
         self.answered_at: float | None = None
         """Loop time of the last answer of any kind."""
 
     @classmethod
-    async def connect(cls) -> KubeClient:
-        """In a cluster with the pod's service account, else with the kubeconfig of `kubectl`.
+    async def connect(cls, kubeconfig: Path | None = None) -> KubeClient:
+        """With this kubeconfig; else in a cluster with the pod's service account, elsewhere with
+        the kubeconfig of `kubectl`.
 
         Raises UsageError where there is neither.
         """
         configuration: Any = Configuration()
         loading: Any = config
         try:
-            if _SERVICE_ACCOUNT.exists():  # noqa: ASYNC240 - once, at the start
+            if kubeconfig is None and _SERVICE_ACCOUNT.exists():  # noqa: ASYNC240 - once, at the start
                 loading.load_incluster_config(client_configuration=configuration)
             else:
-                await loading.load_kube_config(client_configuration=configuration)
+                file = None if kubeconfig is None else str(kubeconfig)
+                await loading.load_kube_config(file, client_configuration=configuration)
         except Exception as exc:  # an edge: the library raises many kinds, yaml's among them
             raise UsageError(
                 f"no access to Kubernetes: {exc}. In a pod a service account is needed, elsewhere"
                 " a kubeconfig (KUBECONFIG)"
             ) from exc
         return cls(configuration)
+
+    async def access(self) -> Access:
+        """As it is now: tokens of service accounts change."""
+        known = self._configuration
+        header: str = await known.get_api_key_with_prefix("BearerToken") or ""
+        return Access(
+            server=known.host,
+            ca_path=known.ssl_ca_cert,
+            token=header.split()[-1] if header else None,
+            certificate_path=known.cert_file,
+            private_key_path=known.key_file,
+            insecure=not known.verify_ssl,
+        )
 
     async def close(self) -> None:
         await self._api.close()

@@ -8,6 +8,7 @@ import math
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from llmqueue.documents import object_at
 from llmqueue.spec import API_VERSION, KIND, LLMQueue, worker_environment
 from llmqueue_operator.names import DIGEST_ANNOTATION, QUEUE_LABEL, WORKER, deployment_name
 from llmqueue_operator.pods.merge import merged
@@ -123,7 +124,8 @@ def _template(
     theirs = template.model_dump(by_alias=True, exclude_unset=True, mode="json")
     both: Object = merged(ours, theirs)
     # What selects the pods is not the user's to change.
-    both["metadata"]["labels"] = {**both["metadata"].get("labels", {}), **_labels(queue)}
+    labels = {**object_at(both, "metadata", "labels"), **_labels(queue)}
+    both["metadata"] = {**object_at(both, "metadata"), "labels": labels}
     return both
 
 

@@ -37,10 +37,16 @@ def merged(ours: Any, theirs: Any, name: str = "") -> Any:
 def _merged_lists(name: str, ours: list[Any], theirs: list[Any]) -> list[Any]:
     """Ours in their order, changed or not, then what is only theirs."""
     key = _KEYS[name]
-    changes = {item.get(key): item for item in theirs if is_object(item)}
-    known = {item.get(key) for item in ours}
-    kept = [_merged_item(name, item, changes.get(item.get(key))) for item in ours]
-    return kept + [item for item in theirs if item.get(key) not in known]
+    changes = {_label(item, key): item for item in theirs}
+    known = {_label(item, key) for item in ours}
+    kept = [_merged_item(name, item, changes.get(_label(item, key))) for item in ours]
+    return kept + [item for item in theirs if _label(item, key) not in known]
+
+
+def _label(item: Any, key: str) -> str | None:
+    """What tells an item from others; None for nonsense, which the API server is to refuse."""
+    found = item.get(key) if is_object(item) else None
+    return found if isinstance(found, str) else None
 
 
 def _merged_item(name: str, ours: Any, theirs: Any) -> Any:

@@ -23,6 +23,8 @@ def create() -> None:
     prefix = layout.POD_SUBNET.partition("/")[2]
     run("ip", "address", "add", f"{layout.GATEWAY}/{prefix}", "dev", layout.BRIDGE)
     run("ip", "link", "set", layout.BRIDGE, "up")
+    # A Service that kube-proxy does not know yet must not be looked for outside of the machine.
+    run("ip", "route", "add", layout.SERVICE_SUBNET, "dev", layout.BRIDGE)
     bridge = {
         "type": "bridge",
         "bridge": layout.BRIDGE,
