@@ -37,6 +37,9 @@ def configured_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.peering.standalone = True
+    # Handlers only hand over, so none has to be waited for at the end.
+    settings.queueing.idle_timeout = 1.0
+    settings.queueing.exit_timeout = 0.5
     settings.networking.error_backoffs = Backoffs()
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10

@@ -7,6 +7,7 @@ import itertools
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from cluster.bench import objects
@@ -55,12 +56,13 @@ class Space:
         for provider in self.providers:
             await provider.close()
         await self.store.close()
-        await self.kube.run("delete", "namespace", self.name, "--wait=false")
-        # Workers would wait for a store that is going with them.
-        await self.kube.run(
-            *("-n", self.name, "delete", "pods", "--all", "--force", "--grace-period=0"),
-            "--wait=false",
-        )
+        with suppress(CommandFailed):  # a test may have deleted it
+            await self.kube.run("delete", "namespace", self.name, "--wait=false")
+            # Workers would wait for a store that is going with them.
+            await self.kube.run(
+                *("-n", self.name, "delete", "pods", "--all", "--force", "--grace-period=0"),
+                "--wait=false",
+            )
 
     async def _tell(self) -> None:
         """What is needed to understand a failure, before it goes."""
@@ -130,9 +132,9 @@ class Space:
 
     # ------------------------------------------------------------ LLMQueues
 
-    async def queue(self, name: str, provider: ProviderPod | None, **spec: Any) -> Object:
+    async def queue(self, name: str, at: ProviderPod | None, /, **spec: Any) -> Object:
         """Apply an LLMQueue; sections of the spec as keyword arguments."""
-        base = provider.base_url if provider else "http://127.0.0.1:9/v1"
+        base = at.base_url if at else "http://127.0.0.1:9/v1"
         document = {
             "apiVersion": LLMQUEUES.api_version,
             "kind": LLMQUEUES.kind,
