@@ -91,7 +91,7 @@ class KubeClient:
         return Access(
             server=known.host,
             ca_path=known.ssl_ca_cert,
-            token=header.split()[-1] if header else None,
+            token=header.rsplit(maxsplit=1)[-1] if header else None,
             certificate_path=known.cert_file,
             private_key_path=known.key_file,
             insecure=not known.verify_ssl,

@@ -1,0 +1,214 @@
+"""What the store says of many budgets, from a real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.operator.conftest import settle
+from llmqueue.config import Limit
+from llmqueue.states import JobState, LimitUnit
+from llmqueue.store import RedisStore
+from llmqueue_operator.connections import Connections
+from llmqueue_operator.groups import Group, assemble
+from llmqueue_operator.lookout import Lookout, Sight
+from llmqueue_operator.planning import ConditionType, Reason
+from llmqueue_operator.views import queue_view
+from support.clusterobjects import llmqueue
+from support.storebench import StoreBench
+from support.valkey import ValkeyServer
+
+
+def group(name: str = "q", **sections: Any) -> Group:
+    found = assemble([queue_view(llmqueue(name, **sections))]).group
+    assert found is not None
+    return found
+
+
+class Bench:
+    def __init__(self, connections: Connections) -> None:
+        self.now = 1000.0
+        self.lookout = Lookout(connections, lambda: self.now)
+
+    async def look(self, *groups: Group, horizon: float = 10.0) -> dict[str, Sight]:
+        return await self.lookout.look(groups, lambda _: horizon)
+
+    async def one(self, found: Group) -> Sight:
+        return (await self.look(found))[found.name]
+
+
+@pytest.fixture
+def bench(connections: Connections, store: RedisStore) -> Bench:
+    return Bench(connections)
+
+
+async def generation(store: RedisStore, queue: str = "default/q") -> int:
+    return (await store.registry())[queue].generation
+
+
+async def limits(store: RedisStore, queue: str = "default/q") -> tuple[Limit, ...]:
+    return (await store._redis.entries(fresh=True))[queue].limits
+
+
+async def test_the_first_look_configures(bench: Bench, store: RedisStore) -> None:
+    """Enqueue works from then on."""
+    sight = await bench.one(group())
+    assert (sight.error, sight.away_seconds, sight.problem) == ("", 0.0, None)
+    assert sight.snapshot is not None
+    assert sight.snapshot.epoch is not None
+    assert [each.queue for each in sight.snapshot.queues] == ["default/q"]
+    assert await limits(store) == (Limit(LimitUnit.REQUESTS, 60),)
+
+
+async def test_a_changed_limit_is_written_and_nothing_else(bench: Bench, store: RedisStore) -> None:
+    await bench.look(group(), group("b"))
+    before = await generation(store), await generation(store, "default/b")
+    changed = group(limits={"requestsPerMinute": 30})
+    await bench.look(changed, group("b"))
+    await store._redis.entries(fresh=True)
+    assert await generation(store) > before[0]
+    assert await generation(store, "default/b") == before[1]
+    assert await limits(store) == (Limit(LimitUnit.REQUESTS, 30),)
+
+
+async def test_what_is_as_it_was_is_not_written(bench: Bench, store: RedisStore) -> None:
+    """Each tick would otherwise cost a write for every budget."""
+    await bench.one(group())
+    await store._redis.client.delete("llmqueue:registry")
+    await bench.one(group())
+    assert not await store._redis.client.exists("llmqueue:registry")
+    bench.lookout.forget("default/other")
+    await bench.one(group())
+    assert not await store._redis.client.exists("llmqueue:registry")
+    bench.lookout.forget("default/q")
+    await bench.one(group())
+    assert await limits(store)
+
+
+async def test_a_new_term_writes_all_anew(bench: Bench, store: RedisStore) -> None:
+    await bench.look(group(), group("b"))
+    await store._redis.client.delete("llmqueue:registry")
+    bench.lookout.forget()
+    await bench.look(group(), group("b"))
+    assert set(await store._redis.entries(fresh=True)) == {"default/q", "default/b"}
+
+
+async def test_jobs_and_horizon(bench: Bench, store: RedisStore) -> None:
+    found = group()
+    await bench.one(found)
+    producer = StoreBench(store)
+    producer.code = (await store.registry())["default/q"].code
+    await producer.enqueue(3)
+    await producer.enqueue(delay_seconds=30)
+    for horizon, due in ((10.0, 0), (60.0, 1)):
+        sight = (await bench.look(found, horizon=horizon))["default/q"]
+        assert sight.snapshot is not None
+        (seen,) = sight.snapshot.queues
+        assert (seen.states[JobState.READY], seen.due_soon) == (3, due)
+
+
+async def test_housekeeping_is_caught_up_within_a_look(bench: Bench, store: RedisStore) -> None:
+    """Two hundred jobs fall due at once: one look shows them, not a fraction."""
+    found = group()
+    await bench.one(found)
+    producer = StoreBench(store)
+    producer.code = (await store.registry())["default/q"].code
+    await producer.enqueue(200, delay_seconds=1)
+    await producer.advance(5)
+    sight = await bench.one(found)
+    assert sight.snapshot is not None
+    assert not sight.snapshot.again
+    assert sight.snapshot.queues[0].states[JobState.READY] == 200
+
+
+async def test_nobody(bench: Bench) -> None:
+    assert await bench.look() == {}
+
+
+# ---------------------------------------------------------------- trouble
+
+
+async def test_a_store_that_is_away_hides_its_own_budgets_only(bench: Bench) -> None:
+    """S13: held, with its age; the other Redis is looked at as ever."""
+    lost = group("lost", redis={"connection": "away"})
+    sights = await bench.look(group(), lost)
+    assert sights["default/q"].snapshot is not None
+    assert sights["default/lost"].snapshot is None
+    assert "cannot be reached" in sights["default/lost"].error
+    assert sights["default/lost"].problem is None, "waiting helps"
+    bench.now += 42
+    sight = await bench.one(lost)
+    assert sight.away_seconds == 42
+
+
+async def test_a_connection_that_is_not_in_the_settings(bench: Bench) -> None:
+    """S38: waiting does not help, and the condition says what does."""
+    sight = await bench.one(group(redis={"connection": "typo"}))
+    assert sight.problem is not None
+    assert sight.problem.type == ConditionType.STORE_AVAILABLE
+    assert sight.problem.reason == Reason.CONNECTION_UNUSABLE
+    assert "typo" in sight.error
+
+
+async def test_it_comes_back(connections: Connections, tmp_path: Path) -> None:
+    """S13, S17: seen again at the first look after; the age begins anew the next time."""
+    async with ValkeyServer() as server:
+        settle(tmp_path, "own", server.url)
+        bench, found = Bench(connections), group(redis={"connection": "own"})
+        assert (await bench.one(found)).snapshot is not None
+        await server.stop()
+        assert (await bench.one(found)).away_seconds == 0
+        bench.now += 600
+        assert (await bench.one(found)).away_seconds == 600
+        await server.start()
+        sight = await bench.one(found)
+        assert sight.snapshot is not None
+        assert sight.away_seconds == 0
+        await server.stop()
+        assert (await bench.one(found)).away_seconds == 0
+
+
+async def test_redis_elsewhere(connections: Connections, tmp_path: Path, store: RedisStore) -> None:
+    """S17: the Secret has another URL: the next look goes there."""
+    bench, found = Bench(connections), group()
+    await bench.one(found)
+    async with ValkeyServer() as other:
+        settle(tmp_path, "default", other.url)
+        sight = await bench.one(found)
+        assert sight.snapshot is not None
+        assert sight.snapshot.epoch is None, "the planner is told that this one knows nothing yet"
+        bench.lookout.forget("default/q")
+        sight = await bench.one(found)
+        assert sight.snapshot is not None
+        assert sight.snapshot.epoch is not None
+        await connections.close()
+
+
+async def test_spoilt_keys_of_one_budget(bench: Bench, store: RedisStore) -> None:
+    """S14, S38: its own sight fails, whether at writing or at reading; the others are fine."""
+    redis, key = store._redis.client, StoreBench(store).key("cfg")
+    await bench.look(group(), group("b"))
+    await redis.delete(key)
+    await redis.set(key, "garbage")
+    for _ in range(2):
+        sights = await bench.look(group(), group("b"))
+        assert sights["default/q"].snapshot is None
+        assert "WRONGTYPE" in sights["default/q"].error
+        assert sights["default/b"].snapshot is not None
+        bench.lookout.forget()
+    await redis.delete(key)
+    assert (await bench.one(group())).snapshot is not None, "what failed is written again"
+
+
+async def test_memory_used_up(bench: Bench, store: RedisStore) -> None:
+    """Q42: planning goes on; what cannot be written is that budget's trouble, not the operator's."""
+    await bench.one(group())
+    await store._redis.client.config_set("maxmemory", 1)
+    sights = await bench.look(group(), group("new"))
+    assert sights["default/q"].snapshot is not None
+    assert sights["default/new"].snapshot is None
+    assert "memory" in sights["default/new"].error
+    await store._redis.client.config_set("maxmemory", 0)
+    assert (await bench.one(group("new"))).snapshot is not None

@@ -1,0 +1,128 @@
+"""What a scrape shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import generate_latest
+
+from llmqueue_operator.metrics import Metrics, registry
+from llmqueue_operator.planning import BoundBy, Condition, QueuePlan
+from support import workerbench
+from support.clusterobjects import member
+from unit.planning.builders import seen, store
+
+PLAN = QueuePlan(
+    queue="default/q",
+    wish=5,
+    target=4,
+    replicas=6,
+    mark=(),
+    unmark=(),
+    remove=(),
+    bound_by=BoundBy.REQUESTS_PER_MINUTE,
+    reason="Steady",
+    effective_rpm=59.5,
+    eta_seconds=None,
+    slot_seconds=8.25,
+    conditions=(
+        Condition("StoreAvailable", True, "AsExpected", ""),
+        Condition("WorkersAvailable", False, "WorkersFailing", "x"),
+    ),
+    actual=3,
+    draining=2,
+)
+QUEUE = {"namespace": "default", "queue": "q"}
+
+
+def metric(shown: str, name: str, **labels: str) -> float:
+    """Labels are written in alphabetical order."""
+    return workerbench.metric(shown, name, **dict(sorted(labels.items())))
+
+
+def text(metrics: Metrics) -> str:
+    return generate_latest(registry(metrics)).decode()
+
+
+def test_a_queue() -> None:
+    metrics = Metrics()
+    snapshot = store(
+        [seen("default/other", ready=9), replace(seen(ready=7, sent=2), oldest_ready_seconds=61.5)]
+    )
+    metrics.planned(member(), PLAN, snapshot)
+    shown = text(metrics)
+    for name, value in (
+        ("workers_desired", 4),
+        ("workers_actual", 3),
+        ("workers_draining", 2),
+        ("replicas", 6),
+        ("effective_requests_per_minute", 59.5),
+        ("slot_seconds", 8.25),
+        ("oldest_ready_seconds", 61.5),
+    ):
+        assert metric(shown, f"llmqueue_{name}", **QUEUE) == value, name
+    assert metric(shown, "llmqueue_jobs", **QUEUE, state="ready") == 7
+    assert metric(shown, "llmqueue_jobs", **QUEUE, state="sent") == 2
+    assert metric(shown, "llmqueue_bound_by", **QUEUE, limit="RequestsPerMinute") == 1
+    condition = {"type": "WorkersAvailable", "reason": "WorkersFailing"}
+    assert metric(shown, "llmqueue_condition", **QUEUE, **condition) == 0
+    condition = {"type": "StoreAvailable", "reason": "AsExpected"}
+    assert metric(shown, "llmqueue_condition", **QUEUE, **condition) == 1
+
+
+@pytest.mark.parametrize("snapshot", [None, store([seen("default/other")])], ids=["away", "new"])
+def test_a_store_that_does_not_show_the_queue_gives_no_numbers(snapshot: object) -> None:
+    """S38: never a silent zero."""
+    metrics = Metrics()
+    metrics.planned(member(), PLAN, snapshot)  # type: ignore[arg-type]
+    shown = text(metrics)
+    assert "llmqueue_jobs{" not in shown
+    assert "llmqueue_oldest_ready_seconds{" not in shown
+    assert metric(shown, "llmqueue_workers_desired", **QUEUE) == 4
+
+
+def test_a_queue_that_is_gone_and_a_replica_that_leads_no_more() -> None:
+    metrics = Metrics()
+    for name in ("q", "b", "c"):
+        metrics.planned(member(name), PLAN, None)
+    metrics.forget("default/b")
+    metrics.forget("default/never")
+    shown = text(metrics)
+    assert 'queue="b"' not in shown
+    assert 'queue="c"' in shown
+    metrics.forget()
+    assert "queue=" not in text(metrics)
+
+
+def test_the_last_plan_counts() -> None:
+    metrics = Metrics()
+    metrics.planned(member(), PLAN, None)
+    metrics.planned(member(), replace(PLAN, target=9, bound_by=BoundBy.SHARE), None)
+    shown = text(metrics)
+    assert metric(shown, "llmqueue_workers_desired", **QUEUE) == 9
+    assert shown.count("llmqueue_bound_by{") == 1
+
+
+def test_the_process() -> None:
+    metrics = Metrics()
+    assert metric(text(metrics), "llmqueue_operator_leading") == 0
+    metrics.leading = True
+    metrics.reconciled("succeeded", 0.004)
+    metrics.reconciled("succeeded", 0.005)
+    metrics.reconciled("failed", 0.3)
+    metrics.reconciled("refused", 99.0)
+    metrics.unplanned["default/q"] += 2
+    shown = text(metrics)
+    assert metric(shown, "llmqueue_operator_leading") == 1
+    assert metric(shown, "llmqueue_operator_reconciles_total", result="succeeded") == 2
+    assert metric(shown, "llmqueue_operator_reconciles_total", result="refused") == 1
+    duration = "llmqueue_operator_reconcile_duration_seconds"
+    assert metric(shown, f"{duration}_bucket", le="0.005") == 2, "a bound belongs to its bucket"
+    assert metric(shown, f"{duration}_bucket", le="0.25") == 2
+    assert metric(shown, f"{duration}_bucket", le="0.5") == 3
+    assert metric(shown, f"{duration}_bucket", le="30.0") == 3
+    assert metric(shown, f"{duration}_bucket", le="+Inf") == 4
+    assert metric(shown, f"{duration}_sum") == pytest.approx(99.309)
+    assert metric(shown, "llmqueue_unplanned_removals_total", **QUEUE) == 2
+    assert "process_resident_memory_bytes" in shown
