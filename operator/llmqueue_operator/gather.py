@@ -20,6 +20,8 @@ from llmqueue_operator.views import DeploymentView, PodState
 from llmqueue_operator.world import World
 
 START_GUESS_SECONDS = 10.0
+_FIRST_READY_SECONDS = 60.0
+"""A container that became ready later than this had been ready before."""
 _NEWEST = 5
 """Pods whose start is averaged."""
 
@@ -59,9 +61,8 @@ class Gatherer:
 
     def _start(self, key: str, pods: list[PodState]) -> float:
         """How long pods took lately from being asked for to being ready."""
-        ready = [pod for pod in pods if pod.ready_at is not None]
-        ready.sort(key=lambda pod: pod.created_at, reverse=True)
-        times = [pod.ready_at - pod.created_at for pod in ready[:_NEWEST] if pod.ready_at]
+        newest = sorted(pods, key=lambda pod: pod.created_at, reverse=True)
+        times = [took for pod in newest if (took := _start_of(pod)) is not None][:_NEWEST]
         if times:
             self._start_seconds[key] = max(1.0, sum(times) / len(times))
         return self._start_seconds.get(key, START_GUESS_SECONDS)
@@ -90,6 +91,15 @@ class Gatherer:
             member.key: _remembered(member, self._world.deployments.get(member.key))
             for member in group.members
         }
+
+
+def _start_of(pod: PodState) -> float | None:
+    """From its creation to its first readiness; None where it is not ready, or again."""
+    if pod.ready_at is None or pod.started_at is None:
+        return None
+    if pod.ready_at - pod.started_at > _FIRST_READY_SECONDS:
+        return None
+    return pod.ready_at - pod.created_at
 
 
 def _rolling(pods: list[PodState]) -> bool:

@@ -140,7 +140,7 @@ def _conditions(
 
 
 def worth_writing(status: Status, before: Mapping[str, Any], now: datetime) -> bool:
-    """Decisions and conditions at once; numbers seldom, and only where they moved."""
+    """Decisions and conditions at once; words seldom, and numbers only where they moved."""
     if any(status.get(name) != before.get(name) for name in _AT_ONCE):
         return True
     if _verdicts(status) != _verdicts(before):
@@ -148,7 +148,7 @@ def worth_writing(status: Status, before: Mapping[str, Any], now: datetime) -> b
     written = before.get("observedTime")
     if written and now - datetime.fromisoformat(written) < timedelta(seconds=NUMBERS_SECONDS):
         return False
-    if status.get("reason") != before.get("reason"):
+    if status.get("reason") != before.get("reason") or _messages(status) != _messages(before):
         return True
     jobs, old_jobs = object_at(status, "jobs"), object_at(before, "jobs")
     return any(_moved(status.get(name), before.get(name)) for name in _NUMBERS) or any(
@@ -158,6 +158,10 @@ def worth_writing(status: Status, before: Mapping[str, Any], now: datetime) -> b
 
 def _verdicts(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return sorted((c["type"], c["status"], c["reason"]) for c in objects_at(status, "conditions"))
+
+
+def _messages(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return sorted((c["type"], c["message"]) for c in objects_at(status, "conditions"))
 
 
 def _moved(new: int | None, old: int | None) -> bool:

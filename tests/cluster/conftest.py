@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cluster.bench.given import KUBECONFIG
 from cluster.bench.kube import Kube
 from cluster.tool import layout
 
-GIVEN = "LLMQUEUE_TEST_KUBECONFIG"
 COMPLETE = "LLMQUEUE_TEST_COMPLETE"
 """Set where nothing may be left out."""
 _CANNOT = 3
@@ -23,8 +23,8 @@ _CRD = layout.CHECKOUT / "crds" / "llmqueues.llmqueue.dev.yaml"
 
 def _cluster() -> tuple[Path, Path]:
     """(kubectl, kubeconfig); brings a cluster up where none runs."""
-    if given := os.environ.get(GIVEN):
-        return Path(shutil.which("kubectl") or layout.BIN / "kubectl"), Path(given)
+    if KUBECONFIG:
+        return Path(shutil.which("kubectl") or layout.BIN / "kubectl"), Path(KUBECONFIG)
     found = subprocess.run(
         [sys.executable, "-m", "cluster.tool", "up"],
         cwd=layout.CHECKOUT,

@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from cluster.bench import Kube, Space, until
-from cluster.tool import Cluster
+from cluster.bench import Kube, Space, node, until
 from llmqueue_operator.errors import StaleVersion
 from llmqueue_operator.kube import Cluster as Writer
 from llmqueue_operator.names import deployment_name
@@ -93,7 +92,7 @@ async def _taken_over(space: Space, before: str) -> float:
 
 async def _pid(space: Space, pod: str) -> int:
     """Of its process, seen from this machine."""
-    for container in Cluster.load().containers():
+    for container in node().containers():
         if (container.namespace, container.pod) == (space.name, pod):
             return container.pid
     raise AssertionError(f"{pod} does not run here")

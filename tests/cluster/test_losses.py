@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cluster.bench import Kube, Space, objects, until
-from cluster.tool import Cluster
+from cluster.bench import Kube, Space, node, objects, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,7 +74,7 @@ async def test_unsent_jobs_run_again_soon(space: Space, end: str) -> None:
             *("-n", space.name, "delete", "pod", pod["metadata"]["name"]),
             *("--force", "--grace-period=0"),
         )
-    Cluster.load().kill_container(pod["metadata"]["uid"], "worker")
+    node().kill_container(pod["metadata"]["uid"], "worker")
 
     async def again() -> bool:
         return await _holder(space, name) not in ("", holder)
@@ -106,7 +105,7 @@ async def test_a_killed_call_is_not_silently_paid_twice(space: Space) -> None:
 
     await until("four calls run", started, seconds=40)
     (pod,) = await space.pods("sent")
-    Cluster.load().kill_container(pod["metadata"]["uid"], "worker")
+    node().kill_container(pod["metadata"]["uid"], "worker")
 
     async def aside() -> bool:
         return (await space.counts("sent"))["review"] == 4

@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
+from cluster.bench.given import IMAGES, PULL_POLICY
+
 Object = dict[str, Any]
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
-IMAGES = "llmqueue.test"
 RESTRICTED = {
     "runAsNonRoot": True,
     "runAsUser": 65532,
@@ -39,7 +40,7 @@ def pod(name: str, command: list[str], port: int, *, entry: list[str] | None = N
     container: Object = {
         "name": name,
         "image": f"{IMAGES}/testbed:dev",
-        "imagePullPolicy": "Never",
+        "imagePullPolicy": PULL_POLICY,
         "args": command,
         "ports": [{"containerPort": port}],
         "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1},
@@ -91,10 +92,10 @@ def operator(
 def _adapt(deployment: Object, replicas: int, environment: Mapping[str, str]) -> None:
     deployment["spec"]["replicas"] = replicas
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    container["image"], container["imagePullPolicy"] = f"{IMAGES}/operator:dev", "Never"
+    container["image"], container["imagePullPolicy"] = f"{IMAGES}/operator:dev", PULL_POLICY
     values = {
         "LLMQUEUE_OPERATOR_WORKER_IMAGE": f"{IMAGES}/worker:dev",
-        "LLMQUEUE_OPERATOR_WORKER_PULL_POLICY": "Never",
+        "LLMQUEUE_OPERATOR_WORKER_PULL_POLICY": PULL_POLICY,
         **environment,
     }
     kept = [each for each in container["env"] if each["name"] not in values]

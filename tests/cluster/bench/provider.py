@@ -10,15 +10,12 @@ PORT = 8080
 
 
 class ProviderPod(ProviderControl):
-    """`address` is where pods of the cluster and, on this machine, tests reach it."""
+    """`inside` is where pods reach it, `outside` where tests do; both host and port."""
 
-    def __init__(self, name: str, address: str) -> None:
-        super().__init__(f"http://{address}:{PORT}")
+    def __init__(self, name: str, *, inside: str, outside: str) -> None:
+        super().__init__(f"http://{outside}")
         self.name = name
-
-    @property
-    def base_url(self) -> str:
-        return f"{self.url}/v1"
+        self.base_url = f"http://{inside}/v1"
 
     async def paid_twice(self) -> dict[str, int]:
         """Jobs that were billed more than once."""

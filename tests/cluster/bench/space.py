@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from cluster.bench import objects
+from cluster.bench import given, objects
+from cluster.bench.forward import Forward
 from cluster.bench.kube import CommandFailed, Kube, Object
 from cluster.bench.provider import PORT as PROVIDER_PORT
 from cluster.bench.provider import ProviderPod, provider_command
 from cluster.bench.watch import until
 from llmqueue.client import Client, JobSpec
+from llmqueue.errors import StoreUnavailable
 from llmqueue.states import JobState
 from llmqueue.store import RedisStore, connect
 from llmqueue_operator.errors import ApiError, NotFound
@@ -41,21 +43,22 @@ class Space:
         self.redis_url = ""
         self.store: RedisStore
         self.providers: list[ProviderPod] = []
+        self._applied: dict[str, Object] = {}
+        self._forwards: list[Forward] = []
 
     async def __aenter__(self) -> Self:
         await self.kube.apply(objects.namespace(self.name))
         command = ["-c", _VALKEY]
-        address = await self._serve("valkey", command, _VALKEY_PORT, entry=["python"])
-        self.redis_url = f"redis://{address}:{_VALKEY_PORT}/0"
-        self.store = await connect(self.redis_url)
+        inside, outside = await self._serve("valkey", command, _VALKEY_PORT, entry=["python"])
+        self.redis_url = f"redis://{inside}/0"
+        self.store = await connect(f"redis://{outside}/0")
         return self
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
         if kind is not None:
             await self._tell()
-        for provider in self.providers:
-            await provider.close()
-        await self.store.close()
+        for each in (*self.providers, self.store, *self._forwards):
+            await each.close()
         with suppress(CommandFailed):  # a test may have deleted it
             await self.kube.run("delete", "namespace", self.name, "--wait=false")
             # Workers would wait for a store that is going with them.
@@ -80,22 +83,26 @@ class Space:
 
     async def _serve(
         self, name: str, command: list[str], port: int, *, entry: list[str] | None = None
-    ) -> str:
-        """A pod and its Service; returns the Service's address once the pod is ready."""
+    ) -> tuple[str, str]:
+        """A pod and its Service; returns host and port for pods and for tests, once it is ready."""
         made = objects.pod(name, command, port, entry=entry)
         await self.kube.apply(made, objects.service(name, port), namespace=self.name)
         await self.kube.run(
             "-n", self.name, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s"
         )
         found = await self.kube.raw("GET", f"/api/v1/namespaces/{self.name}/services/{name}")
-        address = str(found["spec"]["clusterIP"])
-        await until(f"{name} is reached", lambda: _reached(address, port), seconds=30)
-        return address
+        inside = f"{found['spec']['clusterIP']}:{port}"
+        if given.KUBECONFIG:
+            forward = await Forward.to(self.kube, self.name, name, port)
+            self._forwards.append(forward)
+            return inside, f"127.0.0.1:{forward.port}"
+        await until(f"{name} is reached", lambda: _reached(inside), seconds=30)
+        return inside, inside
 
     async def provider(self, name: str = "provider", **options: Any) -> ProviderPod:
         """A simulated provider; options are those of `llmqueue fake-provider`."""
-        address = await self._serve(name, provider_command(**options), PROVIDER_PORT)
-        provider = ProviderPod(name, address)
+        inside, outside = await self._serve(name, provider_command(**options), PROVIDER_PORT)
+        provider = ProviderPod(name, inside=inside, outside=outside)
         self.providers.append(provider)
         return provider
 
@@ -141,8 +148,13 @@ class Space:
             "metadata": {"name": name},
             "spec": {"provider": {"type": "openai-compatible", "baseURL": base}, **spec},
         }
+        self._applied[name] = document
         await self.kube.apply(document, namespace=self.name)
         return document
+
+    async def apply_again(self, name: str) -> None:
+        """The manifest that it was created with."""
+        await self.kube.apply(self._applied[name], namespace=self.name)
 
     async def patch(self, name: str, spec: Mapping[str, Any]) -> None:
         """Merge into an LLMQueue's spec."""
@@ -215,7 +227,10 @@ class Space:
 
     async def counts(self, name: str) -> dict[str, int]:
         """Jobs by state."""
-        found = await self.store.queue_status(f"{self.name}/{name}")
+        try:
+            found = await self.store.queue_status(f"{self.name}/{name}")
+        except StoreUnavailable:  # a connection from before an outage
+            found = await self.store.queue_status(f"{self.name}/{name}")
         return dict(found["states"])
 
     async def finished(self, name: str, count: int, *, seconds: float) -> None:
@@ -238,10 +253,11 @@ def _payload(text: str) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": text}]}
 
 
-async def _reached(address: str, port: int) -> bool:
+async def _reached(address: str) -> bool:
+    host, _, port = address.partition(":")
     try:
         async with asyncio.timeout(2):
-            _, writer = await asyncio.open_connection(address, port)
+            _, writer = await asyncio.open_connection(host, int(port))
     except (OSError, TimeoutError):
         return False
     writer.close()

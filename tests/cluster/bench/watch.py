@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cluster.bench.kube import Kube
+from llmqueue.errors import StoreUnavailable
 
 T = TypeVar("T")
 
@@ -25,8 +26,11 @@ async def until(
     """The first true answer of `look`. Fails with the last one."""
     deadline = time.monotonic() + seconds
     while True:
-        found = await look()
-        if found:
+        try:
+            found: T | StoreUnavailable = await look()
+        except StoreUnavailable as exc:  # the test took it away, or its connection is from before
+            found = exc
+        if found and not isinstance(found, StoreUnavailable):
             return found
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}; last: {found!r}"
         await asyncio.sleep(every)
