@@ -14,6 +14,8 @@ READY := .venv/.ready
 
 # Two, since tests watch rates: more on two cores would measure the machine.
 TEST_WORKERS ?= 2
+CLUSTER_TEST_WORKERS ?= 3
+CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster.tool
 PYTEST := $(BIN)/coverage run -m pytest --no-header
 
 # Of the images. IMAGE_OPTIONS are further ones of the build, as --secret or --build-arg.
@@ -24,7 +26,7 @@ IMAGE_OPTIONS ?=
 # pyright otherwise asks the network for a newer version of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test soak check format docs bench images cluster-up cluster-down lock clean
+.PHONY: help setup demo test test-cluster soak check format docs bench images cluster-up cluster-down lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -57,15 +59,27 @@ _venv-package:
 demo: $(READY)  ## two queues, a burst, injected failures: two minutes, then a report
 	@$(BIN)/llmqueue demo
 
-# All parts run even if one fails. Coverage is of both together, child processes included.
+# All parts run even if one fails. Coverage is of the first two together, child processes included.
 # pytest says 5 where no test was selected: a tree may have no serial ones.
 test: $(READY)  ## everything but the real durations, with coverage
 	@rm -f .coverage .coverage.*
 	@failed=0; \
-	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not soak and not serial" || failed=1; \
-	$(PYTEST) -m "serial and not soak" || [ $$? = 5 ] || failed=1; \
+	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not soak and not serial and not cluster" || failed=1; \
+	$(PYTEST) -m "serial and not soak and not cluster" || [ $$? = 5 ] || failed=1; \
 	$(BIN)/coverage combine --quiet; \
 	$(BIN)/coverage report --skip-covered || failed=1; \
+	$(MAKE) --no-print-directory test-cluster || failed=1; \
+	exit $$failed
+
+# Files run side by side, since they mostly wait; those that restart the API server come after them.
+# A cluster that was up before stays up. Where none can run the tests say so, one by one.
+test-cluster: $(READY)  ## what needs a real Kubernetes, with a cluster of its own
+	@was=$$($(CLUSTER) status >/dev/null 2>&1 && echo up || echo down); failed=0; \
+	[ -n "$${LLMQUEUE_TEST_KUBECONFIG:-}" ] || $(CLUSTER) up >/dev/null || true; \
+	$(BIN)/pytest --no-header -n $(CLUSTER_TEST_WORKERS) --dist loadfile \
+	  -m "cluster and not soak and not serial" || failed=1; \
+	$(BIN)/pytest --no-header -m "cluster and serial and not soak" || failed=1; \
+	[ $$was = up ] || $(CLUSTER) down >/dev/null 2>&1 || true; \
 	exit $$failed
 
 soak: $(READY)  ## the real durations, about an hour
@@ -82,9 +96,10 @@ format: $(READY)  ## mend what ruff can mend
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-docs: $(READY)  ## write docs/reference from the command line and the CRD
+docs: $(READY)  ## write docs/reference from the command line, the CRD and the operator
 	@$(BIN)/python -m typer llmqueue_cli.main utils docs --name llmqueue --output docs/reference/cli.md
 	@$(BIN)/python -m llmqueue.spec.reference
+	@$(BIN)/python -m llmqueue_operator.reference
 
 bench: $(READY)  ## compare with other queues on this machine and write the table
 	@$(BIN)/python -m benchmarks.queue
@@ -102,10 +117,10 @@ images: $(READY)  ## build the images of operator and worker: REGISTRY=llmqueue 
 	done
 
 cluster-up: $(READY)  ## a real cluster on this machine for the tests; prints its kubeconfig's path
-	@PYTHONPATH=tests $(BIN)/python -m cluster.tool up
+	@$(CLUSTER) up
 
 cluster-down: $(READY)  ## remove the cluster and all it left
-	@PYTHONPATH=tests $(BIN)/python -m cluster.tool down
+	@$(CLUSTER) down
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-annotate --custom-compile-command "make lock"

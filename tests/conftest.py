@@ -21,6 +21,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # machine's load instead of the worker.
 SERIAL_FOLDERS = ("worker", "faults", "local", "steady")
 _INTEGRATION = Path(__file__).parent / "integration"
+_CLUSTER = Path(__file__).parent / "cluster"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,3 +30,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(folder in item.path.parents for folder in folders):
             item.add_marker(pytest.mark.serial)
+        if _CLUSTER in item.path.parents:
+            item.add_marker(pytest.mark.cluster)

@@ -19,7 +19,8 @@ from cluster.bench.steady import NAME, Steady, is_valkey
 from llmqueue_operator.kube import DEPLOYMENTS
 from llmqueue_operator.names import QUEUE_LABEL, deployment_name
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Restarts the API server, which other tests use.
+pytestmark = [pytest.mark.serial, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -16,6 +16,7 @@ from cluster.bench.steady import NAME, Steady, is_valkey
 
 pytestmark = [
     pytest.mark.soak,
+    pytest.mark.serial,
     pytest.mark.timeout(1800),
     pytest.mark.asyncio(loop_scope="module"),
 ]

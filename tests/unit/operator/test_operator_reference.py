@@ -1,0 +1,66 @@
+"""The page of settings and metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from prometheus_client import generate_latest
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from llmqueue_operator.metrics import Metrics, registry
+from llmqueue_operator.reference import REFERENCE, main, render
+from llmqueue_operator.settings import OperatorSettings
+
+ROOT = Path(__file__).parents[3]
+
+
+class Example(BaseSettings):
+    """Of each kind of setting one."""
+
+    model_config = SettingsConfigDict(env_prefix="EXAMPLE_")
+
+    given: str = Field(min_length=1)
+    """What must be | said,
+    in two lines."""
+    one_of: Literal["this", "that"] = "this"
+    bounded: int = Field(default=3, ge=0, le=9)
+    """Some."""
+    share: float = Field(default=0.5, gt=0)
+    folder: Path = Path("/a")
+
+
+def test_the_committed_page_is_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    main()
+    written = (tmp_path / REFERENCE).read_text()
+    assert (ROOT / REFERENCE).read_text() == written, "run `make docs` and commit what it writes"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `EXAMPLE_GIVEN` | text | required | What must be \\| said, in two lines. |",
+        "| `EXAMPLE_ONE_OF` | `this`, `that` | `this` |  |",
+        "| `EXAMPLE_BOUNDED` | integer, ≥ 0, ≤ 9 | `3` | Some. |",
+        "| `EXAMPLE_SHARE` | number, > 0 | `0.5` |  |",
+        "| `EXAMPLE_FOLDER` | path | `/a` |  |",
+    ],
+)
+def test_a_setting(row: str) -> None:
+    assert row in render(Example).splitlines()
+
+
+def test_every_metric_of_a_scrape_is_on_the_page() -> None:
+    page = render(OperatorSettings)
+    shown = generate_latest(registry(Metrics())).decode().splitlines()
+    exported = [line.split()[2] for line in shown if line.startswith("# TYPE llmqueue_")]
+    assert len(exported) > 10
+    assert [name for name in exported if f"| `{name}` |" not in page] == []
+
+
+def test_labels_of_a_metric() -> None:
+    row = "| `llmqueue_jobs` | gauge | `namespace`, `queue`, `state` | Jobs by state. |"
+    assert row in render(OperatorSettings)
