@@ -22,6 +22,8 @@ from llmqueue_operator.world import World
 START_GUESS_SECONDS = 10.0
 _FIRST_READY_SECONDS = 60.0
 """A container that became ready later than this had been ready before."""
+_FRESH_SECONDS = 10.0
+"""A heartbeat older than this may have been sent with another key."""
 _NEWEST = 5
 """Pods whose start is averaged."""
 
@@ -39,7 +41,10 @@ class Gatherer:
             budget=group.name,
             limits=group.budget.limits,
             max_in_flight=group.budget.max_in_flight,
-            queues=tuple(self._input(member, now) for member in group.members),
+            queues=tuple(
+                replace(self._input(member, now), credential=self._credential(member.key, sight))
+                for member in group.members
+            ),
             store=sight.snapshot,
             store_error=sight.error,
             store_age_seconds=sight.away_seconds,
@@ -55,9 +60,21 @@ class Gatherer:
             weight=member.config.weight,
             pods=tuple(pod.view(now) for pod in pods),
             replicas=found.replicas if found and ours else 0,
-            rolling=found is not None and not found.overdue and _rolling(pods),
+            rolling=found is not None and not found.overdue and is_rolling(pods),
             expected_charge={LimitUnit.REQUESTS: 1.0},
         )
+
+    def _credential(self, key: str, sight: Sight) -> str:
+        """The key that this queue's workers use; empty where they are at odds, or none is there."""
+        if sight.snapshot is None:
+            return ""
+        pods = self._world.pods.get(key, {})
+        found = {
+            worker.credential
+            for worker in sight.snapshot.workers
+            if worker.worker.partition(":")[0] in pods and worker.age_seconds <= _FRESH_SECONDS
+        }
+        return found.pop() if len(found) == 1 else ""
 
     def _start(self, key: str, pods: list[PodState]) -> float:
         """How long pods took lately from being asked for to being ready."""
@@ -102,7 +119,7 @@ def _start_of(pod: PodState) -> float | None:
     return pod.ready_at - pod.created_at
 
 
-def _rolling(pods: list[PodState]) -> bool:
+def is_rolling(pods: list[PodState]) -> bool:
     """Pods of two templates: a ReplicaSet of before still has some."""
     staying = {pod.template for pod in pods if pod.phase is not PodPhase.TERMINATING}
     return len(staying) > 1

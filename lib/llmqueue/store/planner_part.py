@@ -46,6 +46,7 @@ def _worker_view(raw: Mapping[str, Any]) -> WorkerView:
         drain_seconds=raw["drain_ms"] / 1000,
         pid=int(raw["pid"]),
         last_claim_age_seconds=raw["claim_ms"] / 1000 if raw["claim_ms"] >= 0 else None,
+        credential=raw["credential"],
     )
 
 

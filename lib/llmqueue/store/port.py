@@ -175,6 +175,8 @@ class WorkerView:
     """How much longer its drain mark holds; 0 = not marked."""
     pid: int
     last_claim_age_seconds: float | None
+    credential: str = ""
+    """Fingerprint of the key that it uses."""
 
 
 @dataclass(frozen=True, slots=True)

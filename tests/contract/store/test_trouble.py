@@ -9,7 +9,7 @@ import pytest
 from llmqueue.config import BreakerPolicy, Limit
 from llmqueue.outcome import LimitHint
 from llmqueue.states import LimitUnit, OutcomeClass, RefusalReason, WaitReason
-from llmqueue.store.port import BudgetSnapshot, ClaimReply
+from llmqueue.store.port import Beat, BudgetSnapshot, ClaimReply
 from support.storebench import StoreBench
 
 BREAKER = BreakerPolicy(failures=4, window_seconds=60, open_seconds=120, probe_seconds=300)
@@ -334,6 +334,33 @@ async def test_failed_probe_keeps_the_pause(bench: StoreBench) -> None:
     await pass_time(bench, 301)
     await bench.run_one(OutcomeClass.QUOTA)
     assert (await look(bench)).pauses[0].next_probe_seconds == pytest.approx(300, abs=1)
+
+
+def beat_with(bench: StoreBench, worker: str, credential: str) -> Beat:
+    return Beat(queue=bench.queue, worker=worker, slots=1, leases={}, credential=credential)
+
+
+async def test_a_replaced_key_ends_the_old_one_s_pause(bench: StoreBench) -> None:
+    """Nobody uses it any more, and the new one works: whoever replaced it need not say so."""
+    await bench.warm()
+    await bench.enqueue(5)
+    await bench.store.beat(beat_with(bench, "w:1", "old"))
+    await bench.run_one(OutcomeClass.AUTH, credential="old")
+    await bench.store.beat(beat_with(bench, "w:1", "new"))
+    assert (await look(bench)).workers[0].credential == "new"
+    await bench.run_one(OutcomeClass.SUCCESS, credential="new")
+    assert (await look(bench)).pauses == ()
+
+
+async def test_a_key_in_use_stays_paused(bench: StoreBench) -> None:
+    """Another queue's key works; this one's is still refused, and a worker has it."""
+    await bench.warm()
+    await bench.enqueue(5)
+    await bench.store.beat(beat_with(bench, "w:1", "refused"))
+    await bench.store.beat(beat_with(bench, "w:2", "good"))
+    await bench.run_one(OutcomeClass.AUTH, credential="refused")
+    await bench.run_one(OutcomeClass.SUCCESS, credential="good")
+    assert [pause.credential for pause in (await look(bench)).pauses] == ["refused"]
 
 
 async def test_resume_probes_now(bench: StoreBench) -> None:

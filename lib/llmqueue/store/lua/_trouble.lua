@@ -2,7 +2,8 @@
 --
 -- ans HASH: 16 slots of a twelfth of the breaker's window each: "<index> <all> <failed> <429> <unknown>".
 -- run: brk 'c'|'o'|'h' breaker, bru open until, brp probe "id fence"; blk blocked until, bls since,
---   stk consecutive 429 rounds; half: rate halved until; np pauses, pzs since, pza ms paused in all.
+--   stk consecutive 429 rounds; half: rate halved until; np pauses, npc when they were
+--   last gone through, pzs since, pza ms paused in all.
 -- pause HASH: credential -> JSON {k kind, m message, s since, n next probe, p probe "id fence"}.
 
 local T = {}
@@ -129,6 +130,20 @@ function T.pause(credential, kind, message, next_ms)
   local known = T.pause_of(credential)
   T.save_pause(credential, {k = kind, m = string.sub(message, 1, 300), p = '',
     s = known and known.s or now, n = now + next_ms})
+end
+
+-- Lift the pauses of keys that no living worker uses, now that another one works: whoever replaced a
+-- key need not say so.
+function T.forget_unused_keys()
+  if R.num('np') == 0 or now - R.num('npc') < 5000 then return end
+  R.set('npc', now)
+  local used = {}
+  for _, w in ipairs(call('ZRANGEBYSCORE', P .. 'workers', now - 30000, '+inf')) do
+    used[call('HGET', P .. 'w:' .. w, 'p') or ''] = true
+  end
+  for _, credential in ipairs(call('HKEYS', P .. 'pause')) do
+    if not used[credential] then T.unpause(credential) end
+  end
 end
 
 function T.unpause(credential)

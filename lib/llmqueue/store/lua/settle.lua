@@ -97,9 +97,12 @@ local function credential_effect(job, id_fence)
     else
       T.unpause(credential)
     end
-  elseif class == 'SUCCESS' and R.v.forbidden == '1' then
-    call('DEL', key('forbidden', credential))
-    R.set('forbidden', '0')
+  elseif class == 'SUCCESS' then
+    if R.v.forbidden == '1' then
+      call('DEL', key('forbidden', credential))
+      R.set('forbidden', '0')
+    end
+    if not pause then T.forget_unused_keys() end
   end
 end
 
