@@ -10,7 +10,7 @@ import structlog
 from llmqueue_operator.contest import Contest
 from llmqueue_operator.errors import FieldConflict, NotFound, Refused, StaleVersion
 from llmqueue_operator.groups import Member
-from llmqueue_operator.kube import DEPLOYMENTS, Cluster
+from llmqueue_operator.kube import DEPLOYMENTS, LLMQUEUES, Cluster
 from llmqueue_operator.names import DIGEST_ANNOTATION, deployment_name
 from llmqueue_operator.planning import (
     Condition,
@@ -116,7 +116,8 @@ class Applier:
             self._world.replace_deployment(member.key, None)
             return None
         self._world.replace_deployment(member.key, raw)
-        return None if found.deleting or found.owner else _name_taken(raw)
+        going = found.deleting or found.owner_kind == LLMQUEUES.kind
+        return None if going else _name_taken(raw)
 
     # ------------------------------------------------------------ replicas
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from llmqueue.errors import StoreError
 from llmqueue.spec import LLMQueue
 from llmqueue.store import RedisStore, connect
 from llmqueue_operator.errors import UnusableConnection
 from llmqueue_operator.pods import WorkerRedis
+
+_SECRET = {"password", "username"}
+"""Parameters of a URL's query that redis-py reads."""
 
 
 @dataclass(slots=True)
@@ -66,7 +69,7 @@ class Connections:
             key = self._read(spec.connection, "worker-secret-key") or "url"
             return WorkerRedis(secret=secret, key=key)
         url = self._read(spec.connection, "worker-url") or self._url(spec.connection)
-        if "@" in _netloc(spec.connection, url):
+        if _has_password(spec.connection, url):
             raise UnusableConnection(
                 f"spec.redis: connection {spec.connection} has a password, which is not written"
                 " into pods: name a Secret of this namespace in spec.redis.workerSecretRef"
@@ -79,7 +82,7 @@ class Connections:
             raise UnusableConnection(
                 f"spec.redis.connection: {name} is not in the operator's settings"
             )
-        _netloc(name, url)
+        _has_password(name, url)
         return url
 
     def _read(self, name: str, file: str) -> str:
@@ -97,10 +100,11 @@ class Connections:
         self._open.clear()
 
 
-def _netloc(name: str, url: str) -> str:
-    """Raises UnusableConnection, without the URL: it may hold a password."""
+def _has_password(name: str, url: str) -> bool:
+    """Raises UnusableConnection for what is no URL, without it: it may hold a password."""
     try:
-        return urlsplit(url).netloc
+        parts = urlsplit(url)
+        return "@" in parts.netloc or not _SECRET.isdisjoint(parse_qs(parts.query))
     except ValueError:
         raise UnusableConnection(
             f"spec.redis.connection: the URL of {name} in the operator's settings is none"

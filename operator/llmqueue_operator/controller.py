@@ -35,6 +35,7 @@ _GAP_SECONDS = 0.05
 """A burst of events is one: least time between two looks."""
 _RECONNECT_SECONDS = 0.5
 _RETIRE_SECONDS = 5.0
+_FRESHNESS_SECONDS = 20.0
 
 _log = structlog.get_logger()
 Object = Mapping[str, Any]
@@ -46,7 +47,9 @@ class Controller:
     def __init__(self, settings: OperatorSettings, cluster: Cluster, metrics: Metrics) -> None:
         self._settings, self._cluster, self._metrics = settings, cluster, metrics
         self.world = World()
-        self.freshness = Freshness(time.monotonic)
+        self._freshness = Freshness(time.monotonic)
+        self.stale_watch: str | None = None
+        """The kind of objects whose watch brings no news, though the server answers."""
         self._queue = WorkQueue(time.monotonic)
         self._connections = Connections(settings.connections_dir)
         self._lookout = Lookout(self._connections, time.monotonic)
@@ -91,7 +94,7 @@ class Controller:
 
     def observe(self, kind: Kind, raw: Object, *, deleted: bool) -> None:
         """One event of a watch; who is concerned gets a look."""
-        self.freshness.seen(kind, raw)
+        self._freshness.seen(kind, raw, deleted=deleted)
         key = key_of(kind, raw)
         before = self.world.queues.get(key)
         self.world.observe(kind, raw, deleted=deleted)
@@ -149,6 +152,7 @@ class Controller:
             finally:
                 term.cancel()
                 await asyncio.gather(term, return_exceptions=True)
+                self.stale_watch = None
                 self._metrics.leading = False
                 self._metrics.forget()
 
@@ -166,6 +170,7 @@ class Controller:
             group.create_task(self._resync())
             group.create_task(self._listen())
             group.create_task(self._retire_gone())
+            group.create_task(self._watch_the_watches())
 
     # ------------------------------------------------------------ lists
 
@@ -186,7 +191,7 @@ class Controller:
         for kind in KINDS:
             known = self.world.uids(kind)
             objects = [raw async for raw in self._cluster.all_of(kind)]
-            self.freshness.listed(kind, objects)
+            self._freshness.listed(kind, objects)
             before = set(self.world.queues)
             changed = self.world.replace_all(kind, objects, known=known)
             if kind is LLMQUEUES:
@@ -199,6 +204,14 @@ class Controller:
             await asyncio.sleep(self._settings.resync_seconds)
             await self._list_until_done()
             await self._retire(None)
+
+    async def _watch_the_watches(self) -> None:
+        """What looks stale is looked at once more before it is told."""
+        while True:
+            await asyncio.sleep(_FRESHNESS_SECONDS)
+            if self._freshness.stale():
+                await self._list_until_done()
+            self.stale_watch = self._freshness.stale()
 
     # ------------------------------------------------------------ LLMQueues that are gone
 

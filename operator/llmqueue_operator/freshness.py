@@ -24,9 +24,13 @@ class Freshness:
         self._missing: dict[tuple[Kind, str], tuple[str, float]] = {}
         """(kind, uid) → version that a list showed and the watch did not, and since when."""
 
-    def seen(self, kind: Kind, raw: Object) -> None:
+    def seen(self, kind: Kind, raw: Object, *, deleted: bool = False) -> None:
         """The watch brought this."""
         meta = raw["metadata"]
+        if deleted:
+            self._versions.get(kind, {}).pop(meta["uid"], None)
+            self._missing.pop((kind, meta["uid"]), None)
+            return
         self._versions.setdefault(kind, {})[meta["uid"]] = meta["resourceVersion"]
         missing = self._missing.get((kind, meta["uid"]))
         if missing and not newer(missing[0], meta["resourceVersion"]):
@@ -50,12 +54,12 @@ class Freshness:
                 del self._missing[entry]
 
     def stale(self) -> str | None:
-        """The kind whose watch brings nothing any more; None while all is well.
+        """The kind whose watch seems to bring nothing any more; None while all is well.
 
-        May be called in another thread.
+        An object may have gone before the watch began: ask again after another full list.
         """
         now = self._clock()
-        for (kind, _), (_, since) in list(self._missing.items()):
+        for (kind, _), (_, since) in self._missing.items():
             if now - since > PATIENCE_SECONDS:
                 return kind.plural
         return None

@@ -18,8 +18,9 @@ from llmqueue_operator.kube import KubeClient
 from llmqueue_operator.kube.kinds import DEPLOYMENTS, LLMQUEUES, PODS, Kind
 from llmqueue_operator.names import QUEUE_LABEL
 
-_FIRST_BACKOFF_SECONDS = 0.5
-_MOST_BACKOFF_SECONDS = 20.0
+_FIRST_BACKOFF_SECONDS = 0.25
+_MOST_BACKOFF_SECONDS = 3.0
+"""Short, since changes of LLMQueues are not seen meanwhile; it is one request for each kind."""
 
 
 class Backoffs:
@@ -42,9 +43,9 @@ def configured_settings() -> kopf.OperatorSettings:
     settings.queueing.exit_timeout = 0.5
     settings.networking.error_backoffs = Backoffs()
     settings.networking.request_timeout = 30
-    settings.networking.connect_timeout = 10
+    settings.networking.connect_timeout = 3
     settings.watching.server_timeout = 600
-    settings.watching.connect_timeout = 10
+    settings.watching.connect_timeout = 3
     settings.watching.inactivity_timeout = 70
     for kind in (DEPLOYMENTS, PODS):
         selectors: Any = settings.watching.label_selectors

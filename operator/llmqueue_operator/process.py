@@ -104,7 +104,7 @@ def _probes(
     def alive() -> str | None:
         if not watch.alive:
             return "the event loop is stuck"
-        stale = controller.freshness.stale()
+        stale = controller.stale_watch
         return f"the watch of {stale} brings no news" if stale else None
 
     try:

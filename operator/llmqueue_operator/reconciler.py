@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import structlog
+
 from llmqueue.errors import InvalidResource, LlmqueueError, QueueFull, StoreError
 from llmqueue.spec import unserved_fields
 from llmqueue.states import JobState
@@ -14,11 +16,12 @@ from llmqueue.store import RedisStore
 from llmqueue_operator.apply import Applier
 from llmqueue_operator.connections import Connections
 from llmqueue_operator.errors import ApiError, UnusableConnection
-from llmqueue_operator.gather import Gatherer
+from llmqueue_operator.gather import Gatherer, is_rolling
 from llmqueue_operator.groups import Assembly, Group, Member, assemble
 from llmqueue_operator.kube import Cluster
 from llmqueue_operator.lookout import Lookout, Sight
 from llmqueue_operator.metrics import Metrics
+from llmqueue_operator.obstacles import obstacle
 from llmqueue_operator.planning import (
     Condition,
     ConditionType,
@@ -31,10 +34,13 @@ from llmqueue_operator.planning import (
 )
 from llmqueue_operator.pods import worker_deployment
 from llmqueue_operator.recorder import Recorder
+from llmqueue_operator.removals import Removals
 from llmqueue_operator.settings import OperatorSettings
 from llmqueue_operator.status import Facts, status_of, worth_writing
 from llmqueue_operator.views import QueueView
 from llmqueue_operator.world import World
+
+_log = structlog.get_logger()
 
 TICK_SECONDS = 1.0
 QUIET_SECONDS = 10.0
@@ -77,10 +83,12 @@ class Reconciler:
         self._gatherer = Gatherer(parts.world)
         self._memories: dict[str, Memory] = {}
         self._written: dict[str, _Written] = {}
+        self._removals = Removals()
 
     def forget(self) -> None:
         """A new term begins: everything is seeded anew from what the cluster says."""
         self._memories.clear()
+        self._removals.forget()
         self._written.clear()
         self._parts.lookout.forget()
         self._parts.applier.forget()
@@ -89,6 +97,7 @@ class Reconciler:
     def forget_queue(self, key: str) -> None:
         """It is gone."""
         self._written.pop(key, None)
+        self._removals.forget(key)
         self._parts.applier.forget(key)
         self._parts.recorder.forget(key)
         self._parts.metrics.forget(key)
@@ -181,6 +190,7 @@ class Reconciler:
             extra.append(contest)
         if sight.problem is not None:
             extra.append(sight.problem)
+        extra += self._look_at_pods(member, made)
         self._parts.recorder.plan(member.view, made)
         for path in unserved_fields(member.resource):
             self._parts.recorder.once(
@@ -188,6 +198,17 @@ class Reconciler:
             )
         self._parts.metrics.planned(member, made, sight.snapshot)
         await self._report(member.view, group.name, made, sight, tuple(extra))
+
+    def _look_at_pods(self, member: Member, made: QueuePlan) -> list[Condition]:
+        """Count those that went unasked; say why none comes."""
+        world, key = self._parts.world, member.key
+        pods = list(world.pods.get(key, {}).values())
+        count = self._removals.unplanned(key, pods, made.remove, rolling=is_rolling(pods))
+        if count:
+            self._parts.metrics.unplanned[key] += count
+            _log.warning("unplanned-removals", queue=key, pods=count)
+        found = obstacle(made, world.deployments.get(key), pods, time.time())
+        return [found] if found else []
 
     async def _ensure(self, member: Member, made: QueuePlan) -> Condition | None:
         settings = self._parts.settings

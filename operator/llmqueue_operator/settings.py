@@ -25,13 +25,19 @@ class OperatorSettings(BaseSettings):
     worker_image: str = Field(min_length=1)
     """Image of workers whose LLMQueue names none."""
     worker_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the kubelet pulls the workers' images."""
     worker_log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much workers log."""
     connections_dir: Path = Path("/etc/llmqueue/connections")
-    """A folder for each Redis connection; see connections.py."""
+    """A folder for each Redis connection, named like it."""
     health_port: int = Field(default=8080, ge=0, le=65535)
+    """Port of /livez, /readyz and /metrics."""
     resync_seconds: float = Field(default=300, gt=0)
+    """Seconds between two full lists of what is watched."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much the operator logs."""
     log_format: Literal["json", "console"] = "json"
+    """One JSON object a line, or text for people."""
 
     @property
     def watched(self) -> str | None:

@@ -47,7 +47,7 @@ class Facts:
     plan: QueuePlan | None
     seen: QueueSnapshot | None
     conditions: tuple[Condition, ...]
-    """On top of the plan's."""
+    """What the plan does not know; of a type that it has too, these count."""
 
 
 def status_of(facts: Facts, before: Mapping[str, Any], now: datetime) -> Status:
@@ -69,7 +69,7 @@ def status_of(facts: Facts, before: Mapping[str, Any], now: datetime) -> Status:
         states = facts.seen.states
         status["inFlight"] = states.get(JobState.LEASED, 0) + states.get(JobState.SENT, 0)
         status["jobs"] = {str(state): states.get(state, 0) for state in JobState}
-    made = [_ready(facts), *(plan.conditions if plan else ()), *facts.conditions]
+    made = [_ready(facts), *facts.conditions, *(plan.conditions if plan else ())]
     status["conditions"] = _conditions(made, before, facts.generation, now)
     return status
 
@@ -103,7 +103,7 @@ def _ready(facts: Facts) -> Condition:
         why = next((c for c in facts.conditions if not c.status), None)
         reason = why.reason if why else str(Reason.STORE_UNAVAILABLE)
         return Condition(ConditionType.READY, False, reason, why.message if why else "")
-    for condition in plan.conditions:
+    for condition in (*facts.conditions, *plan.conditions):
         if not condition.status and _stops(condition):
             return Condition(ConditionType.READY, False, condition.reason, condition.message)
     if facts.seen is not None and facts.seen.suspended:

@@ -115,11 +115,15 @@ class DeploymentView:
     """Other managers that own spec.replicas."""
     overdue: bool
     """Its rollout is past its progress deadline."""
+    owner_kind: str = ""
+    failure: str = ""
+    """Why its pods can't be created, in the server's words."""
 
 
 def deployment_view(raw: Object) -> DeploymentView:
     meta = raw["metadata"]
     managed = objects_at(meta, "managedFields")
+    owner = _named(objects_at(meta, "ownerReferences"), "controller", True)
     complete = any(entry.get("manager") == MANAGER for entry in managed)
     return DeploymentView(
         key=worker_key(raw),
@@ -128,7 +132,9 @@ def deployment_view(raw: Object) -> DeploymentView:
         version=meta["resourceVersion"],
         generation=meta.get("generation", 0),
         deleting="deletionTimestamp" in meta,
-        owner=_owner(meta),
+        owner=str(owner.get("uid", "")),
+        owner_kind=str(owner.get("kind", "")),
+        failure=_failure(raw),
         replicas=raw["spec"].get("replicas", 1),
         applied=object_at(meta, "annotations").get(DIGEST_ANNOTATION, "") if complete else "",
         foreign_scalers=_scalers(managed),
@@ -139,9 +145,11 @@ def deployment_view(raw: Object) -> DeploymentView:
     )
 
 
-def _owner(meta: Object) -> str:
-    owners = objects_at(meta, "ownerReferences")
-    return next((str(o["uid"]) for o in owners if o.get("controller")), "")
+def _failure(raw: Object) -> str:
+    for condition in objects_at(raw, "status", "conditions"):
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return str(condition.get("message", ""))
+    return ""
 
 
 def _scalers(managed: Sequence[Object]) -> tuple[str, ...]:
@@ -175,6 +183,8 @@ class PodState:
     template: str
     trouble: str
     """Why it is FAILED, in the kubelet's word."""
+    waiting: str = ""
+    """What it waits for while it is PENDING, as far as it is known."""
 
     def view(self, now: float) -> PodView:
         """As the planner sees it; `now` in Unix seconds."""
@@ -212,10 +222,11 @@ def pod_state(raw: Object) -> PodState | None:
         deletion_cost=_cost(meta),
         template=object_at(meta, "labels").get(TEMPLATE_HASH_LABEL, ""),
         trouble=trouble,
+        waiting=_waiting(status, worker),
     )
 
 
-def _named(items: Sequence[dict[str, Any]], field: str, value: str) -> dict[str, Any]:
+def _named(items: Sequence[dict[str, Any]], field: str, value: str | bool) -> dict[str, Any]:
     """The first item with this value; an empty one where there is none."""
     for item in items:
         if item.get(field) == value:
@@ -234,6 +245,14 @@ def _trouble(status: Object, is_ready: bool) -> str:
         if container.get("restartCount", 0) >= _CRASHES and not is_ready:
             return "CrashLoopBackOff"
     return ""
+
+
+def _waiting(status: Object, worker: Object) -> str:
+    scheduled = _named(objects_at(status, "conditions"), "type", "PodScheduled")
+    if scheduled.get("status") == "False":
+        return str(scheduled.get("message", ""))
+    state = object_at(worker, "state", "waiting")
+    return str(state.get("message") or state.get("reason") or "")
 
 
 def _phase(meta: Object, trouble: str, *, is_running: bool) -> PodPhase:

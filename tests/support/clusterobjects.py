@@ -91,7 +91,9 @@ def deployment(
             "generation": generation,
             "labels": {QUEUE_LABEL: queue},
             "annotations": {DIGEST_ANNOTATION: applied},
-            "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
+            "ownerReferences": [{"kind": "LLMQueue", "uid": owner, "controller": True}]
+            if owner
+            else [],
             "managedFields": [
                 {"manager": MANAGER, "fieldsV1": {"f:spec": {"f:template": {}}}},
                 *({"manager": name, "fieldsV1": replicas_field} for name in scalers),

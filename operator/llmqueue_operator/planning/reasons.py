@@ -34,6 +34,7 @@ class Reason(StrEnum):
 
     WORKERS_FAILING = "WorkersFailing"
     WORKERS_NOT_SEEN = "WorkersNotSeen"
+    WORKERS_PENDING = "WorkersPending"
 
     INVALID_SPEC = "InvalidSpec"
     CONNECTION_UNUSABLE = "ConnectionUnusable"

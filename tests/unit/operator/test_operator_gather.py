@@ -115,12 +115,16 @@ def test_a_rollout(templates: list[str], overdue: bool, rolling: bool) -> None:
 
 
 def test_the_time_that_pods_take_to_start() -> None:
-    """The newest five count, and what was learned stays when they are gone."""
+    """The newest five count, and what was learned stays when they are gone.
+
+    One that became ready long after its container had started had been ready before.
+    """
     bench = Bench()
     assert bench.queue().scaling.pod_start_seconds == START_GUESS_SECONDS
-    old = [pod(f"old{n}", created=n, ready=n + 500) for n in range(3)]
-    new = [pod(f"new{n}", created=50 + n, ready=50 + n + 20 + n) for n in range(5)]
-    bench.pods(*old, *new, pod("coming", created=90, started=None, ready=None))
+    old = [pod(f"old{n}", created=n, started=n, ready=n + 50) for n in range(3)]
+    new = [pod(f"new{n}", created=50 + n, started=55, ready=50 + n + 20 + n) for n in range(5)]
+    again = pod("again", created=80, started=81, ready=81 + 3600)
+    bench.pods(again, *old, *new, pod("coming", created=90, started=None, ready=None))
     assert bench.queue().scaling.pod_start_seconds == 22
     bench.pods()
     assert bench.queue().scaling.pod_start_seconds == 22

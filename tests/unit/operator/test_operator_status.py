@@ -217,13 +217,13 @@ def test_ready(given: Facts, ready: bool, reason: str) -> None:
 
 
 def test_a_type_is_there_once() -> None:
-    """A condition list is a map by type for the server; the plan's word goes first."""
+    """A condition list is a map by type for the server; what the plan does not know counts."""
     given = facts(
         planned(bad(ConditionType.STORE_AVAILABLE, Reason.STORE_UNAVAILABLE)),
         bad(ConditionType.STORE_AVAILABLE, Reason.CONNECTION_UNUSABLE),
     )
     found = condition(status_of(given, {}, NOW), "StoreAvailable")
-    assert found["reason"] == Reason.STORE_UNAVAILABLE
+    assert found["reason"] == Reason.CONNECTION_UNUSABLE
 
 
 def test_the_time_of_a_transition() -> None:
