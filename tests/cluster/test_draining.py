@@ -6,12 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
 
 from cluster.bench import Kube, ProviderPod, Space, until, watching
-from llmqueue_operator.kube import PODS
+from llmqueue_operator.kube import DEPLOYMENTS, PODS
 from llmqueue_operator.names import QUEUE_LABEL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -170,3 +171,67 @@ async def test_recycling_never_ends_the_container(space: Space, provider: Provid
     assert images >= 21
     await ended(space, provider, "recycled", jobs)
     await remove(space, "recycled")
+
+
+async def test_a_stream_is_read_to_its_end(space: Space, provider: ProviderPod) -> None:
+    """S10, S11: SIGTERM to PID 1 in the middle of a stream: it drains at once, the answer is kept,
+    the process ends by itself with 0."""
+    await working(space, provider, "streamed", 1)
+    (job,) = await space.enqueue("streamed", 1, stream=True, latency=10)
+
+    async def started() -> bool:
+        return (await space.counts("streamed"))["sent"] == 1
+
+    await until("the stream runs", started, seconds=20)
+    (pod,) = await space.pods("streamed")
+    name = pod["metadata"]["name"]
+    async with watching(space.kube, PODS.path(space.name), labels=f"{QUEUE_LABEL}=streamed") as w:
+        asked_at = datetime.now(UTC)
+        await space.kube.run("-n", space.name, "delete", "pod", name, "--wait=false")
+        await asyncio.sleep(2)
+        log = await space.kube.run("-n", space.name, "logs", name)
+        (drains,) = [
+            datetime.fromisoformat(line["timestamp"])
+            for line in map(json.loads, log.splitlines())
+            if line["event"] == "draining"
+        ]
+        assert (drains - asked_at).total_seconds() < 1.5  # kubectl's own time is in it
+        await ended(space, provider, "streamed", [job])
+
+        async def terminated() -> list[int]:
+            return [
+                status["state"]["terminated"]["exitCode"]
+                for _, _, each in w.seen
+                if each["metadata"]["name"] == name
+                for status in each["status"].get("containerStatuses", ())
+                if "terminated" in status["state"]
+            ]
+
+        codes = await until("the process has ended", terminated, seconds=15)
+    assert set(codes) == {0}
+    assert (await provider.stats())["by_status"].keys() == {"200"}
+    await remove(space, "streamed")
+
+
+async def test_a_new_template_waits_for_the_next_job(space: Space, provider: ProviderPod) -> None:
+    """S39, S51: changed while nobody works, it is complete at once; one job starts one new pod."""
+    await space.queue(
+        "sleeping", provider, limits=LIMITS, scaling={"maxReplicas": 100, "idleSeconds": 2}
+    )
+    await space.served("sleeping")
+    await space.patch("sleeping", {"worker": {"env": [{"name": "FOO", "value": "new"}]}})
+
+    async def rolled() -> bool:
+        found = await space.deployment("sleeping") or {}
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        status = found["status"].get("observedGeneration"), found["metadata"]["generation"]
+        return {"name": "FOO", "value": "new"} in container["env"] and status[0] == status[1]
+
+    await until("the template is the new one", rolled, seconds=20)
+    assert await space.pods("sleeping") == []
+    path = DEPLOYMENTS.path(space.name)
+    async with watching(space.kube, path, labels=f"{QUEUE_LABEL}=sleeping") as watch:
+        jobs = await space.enqueue("sleeping", 1, latency=1)
+        await ended(space, provider, "sleeping", jobs)
+    assert watch.values("spec", "replicas") in ([0, 1], [0, 1, 0])
+    await remove(space, "sleeping")

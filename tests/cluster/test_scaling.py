@@ -17,7 +17,7 @@ SCALING = {
 
 
 async def test_a_burst_is_worked_off_and_the_workers_go(kube: Kube) -> None:
-    """S27, S29, S39, S51: 300 jobs at 600 a minute, from no worker to what the budget allows.
+    """S27, S29: 300 jobs at 600 a minute, from no worker to what the budget allows.
 
     Ten calls a second of 2 s each are 20 in flight: (20 + sqrt 20) / 4, rounded up, is 7; of the
     calls that were seen a little less than 2 s is known, which may make it 6.

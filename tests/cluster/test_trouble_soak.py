@@ -6,12 +6,14 @@ import asyncio
 import os
 import random
 import signal
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from cluster.bench import Kube, Space, node, until
+from cluster.bench.kube import Object
 from cluster.bench.steady import NAME, Steady, is_valkey
 
 pytestmark = [
@@ -33,18 +35,37 @@ async def steady(cluster_files) -> AsyncIterator[Steady]:  # type: ignore[no-unt
 
 
 async def test_twenty_killed_operators(steady: Steady) -> None:
-    """S34: whoever leads is deleted without grace, twenty times; ≤ 20 s each until one acts."""
-    space, worst = steady.space, 0.0
+    """S34: whoever leads is killed and deleted, twenty times; ≤ 20 s each until another acts."""
+    worst = 0.0
     async with steady.unmoved():
         for _ in range(20):
-            leader = await space.leader()
-            await space.kube.run(
-                *("-n", space.name, "delete", "pod", leader, "--force", "--grace-period=0")
-            )
-            worst = max(worst, await steady.acts(seconds=60))
+            started = await _kill_the_leader(steady.space)
+            await steady.acts(seconds=60)
+            worst = max(worst, time.monotonic() - started)
             await asyncio.sleep(random.uniform(0, 3))
     print(f"twenty operators killed: the longest until one acted {worst:.1f} s")
     assert worst <= 20
+
+
+async def _kill_the_leader(space: Space) -> float:
+    """Returns when it was killed, once another one leads."""
+
+    async def living_leader() -> Object | None:
+        name = await space.leader()
+        pods = await space.operator_pods()
+        return next((p for p in pods if p["metadata"]["name"] == name), None)
+
+    pod = await until("a replica that is there leads", living_leader, seconds=60)
+    assert pod is not None
+    name, started = pod["metadata"]["name"], time.monotonic()
+    node().kill_container(pod["metadata"]["uid"], "operator")
+    await space.kube.run(*("-n", space.name, "delete", "pod", name, "--force", "--grace-period=0"))
+
+    async def another() -> bool:
+        return await space.leader() not in ("", name)
+
+    await until("another one leads", another, seconds=60, every=0.1)
+    return started
 
 
 async def test_api_servers_that_restart(steady: Steady) -> None:
@@ -56,6 +77,7 @@ async def test_api_servers_that_restart(steady: Steady) -> None:
         cluster.start_apiserver()
         took = await steady.acts(seconds=90)
         print(f"API server away for {pause} s: acts after {took:.1f} s")
+        assert took <= 20
         assert await space.replicas(NAME) == steady.workers
         await steady.same_workers(before)
 

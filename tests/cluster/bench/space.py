@@ -210,7 +210,9 @@ class Space:
 
     # ------------------------------------------------------------ jobs
 
-    async def enqueue(self, name: str, count: int, **call: float) -> list[str]:
+    async def enqueue(
+        self, name: str, count: int, *, stream: bool = False, **call: float
+    ) -> list[str]:
         """Jobs whose calls take what is asked for: `latency=2.5`, `output=100`."""
         asked = " ".join(f"{key}={value}" for key, value in call.items())
         ids: list[str] = []
@@ -218,7 +220,11 @@ class Space:
         batch = next(_numbers)
         for start in range(0, count, 100):
             specs = [
-                JobSpec(payload=_payload(f"{batch}-{number} [[sim:{asked}]]" if asked else "hi"))
+                JobSpec(
+                    payload=_payload(
+                        f"{batch}-{number} [[sim:{asked}]]" if asked else "hi", stream=stream
+                    )
+                )
                 for number in range(start, min(count, start + 100))
             ]
             made = await client.enqueue_many(f"{self.name}/{name}", specs)
@@ -249,8 +255,9 @@ def is_ready(pod: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _payload(text: str) -> dict[str, Any]:
-    return {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": text}]}
+def _payload(text: str, *, stream: bool) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
+    return {"model": "m", "max_tokens": 50, "messages": messages, "stream": stream}
 
 
 async def _reached(address: str) -> bool:
