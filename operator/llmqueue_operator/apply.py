@@ -78,17 +78,22 @@ class Applier:
             if found.owner != member.view.uid:
                 return await self._not_ours(member, found)
             known = self._known.setdefault(member.key, _Known())
-            if found.applied != document["metadata"]["annotations"][DIGEST_ANNOTATION] or (
+            if not found.applied:
+                self._check()
+                found = self._took(await self._cluster.hand_over(document))
+            elif found.applied != _digest_of(document) or (
                 known.generation not in (-1, found.generation)
             ):
                 self._check()
-                answer = await self._cluster.apply_deployment(document)
-                self._world.observe(DEPLOYMENTS, answer)
-                found = self._world.deployments[member.key]
+                found = self._took(await self._cluster.apply_deployment(document))
             known.generation = found.generation
         except Refused as exc:
             return _in_the_way(Reason.DEPLOYMENT_REFUSED, f"the Deployment was refused: {exc}")
         return None
+
+    def _took(self, answer: Object) -> DeploymentView:
+        """What the server made of a write."""
+        return self._world.deployments[self._world.observe(DEPLOYMENTS, answer)]
 
     async def _create(self, member: Member, document: Object, replicas: int) -> Condition | None:
         """After a fresh look: what the watches show may be over."""
@@ -221,6 +226,10 @@ class Applier:
             raw = await self._cluster.deployment(namespace, found.name)
             self._world.replace_deployment(member.key, raw)
             raise
+
+
+def _digest_of(document: Object) -> str:
+    return str(document["metadata"]["annotations"][DIGEST_ANNOTATION])
 
 
 def _in_the_way(reason: Reason, message: str) -> Condition:

@@ -110,7 +110,7 @@ class DeploymentView:
     owner: str
     replicas: int
     applied: str
-    """Digest of what was applied last; "" unless that was completed."""
+    """Digest of what was applied last; "" unless the scaler was left with the replicas alone."""
     foreign_scalers: tuple[str, ...]
     """Other managers that own spec.replicas."""
     overdue: bool
@@ -124,7 +124,10 @@ def deployment_view(raw: Object) -> DeploymentView:
     meta = raw["metadata"]
     managed = objects_at(meta, "managedFields")
     owner = _named(objects_at(meta, "ownerReferences"), "controller", True)
-    complete = any(entry.get("manager") == MANAGER for entry in managed)
+    complete = any(entry.get("manager") == MANAGER for entry in managed) and not any(
+        entry.get("manager") == SCALER and "f:template" in object_at(entry, "fieldsV1", "f:spec")
+        for entry in managed
+    )
     return DeploymentView(
         key=worker_key(raw),
         name=meta["name"],

@@ -228,6 +228,14 @@ async def test_a_new_template_waits_for_the_next_job(space: Space, provider: Pro
         return {"name": "FOO", "value": "new"} in container["env"] and status[0] == status[1]
 
     await until("the template is the new one", rolled, seconds=20)
+    await space.patch("sleeping", {"worker": {"env": []}})
+
+    async def taken_back() -> bool:
+        found = await space.deployment("sleeping") or {}
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        return "FOO" not in {each["name"] for each in container["env"]}
+
+    await until("what was taken out of the resource is gone", taken_back, seconds=20)
     assert await space.pods("sleeping") == []
     path = DEPLOYMENTS.path(space.name)
     async with watching(space.kube, path, labels=f"{QUEUE_LABEL}=sleeping") as watch:

@@ -65,6 +65,11 @@ class RecordedCluster:
         key = f"{document['metadata']['namespace']}/{document['metadata']['name']}"
         return self._stored(document, self.deployments[key]["spec"]["replicas"])
 
+    async def hand_over(self, document: Object) -> Object:
+        self._note("hand over", document["metadata"]["name"])
+        key = f"{document['metadata']['namespace']}/{document['metadata']['name']}"
+        return self._stored(document, self.deployments[key]["spec"]["replicas"])
+
     def _stored(self, document: Object, replicas: int) -> Object:
         meta = document["metadata"]
         key = f"{meta['namespace']}/{meta['name']}"

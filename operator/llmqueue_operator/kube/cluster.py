@@ -50,12 +50,20 @@ class Cluster:
     async def create_deployment(self, document: Object, replicas: int) -> Object:
         """Create with a replica count that belongs to the scaler from the start.
 
-        Two applies: without replicas in the first one the server would fill in 1.
+        Without replicas in the first apply the server would fill in 1.
         """
         namespace = document["metadata"]["namespace"]
         with_replicas = {**document, "spec": {**document["spec"], "replicas": replicas}}
         await self.client.apply(DEPLOYMENTS, namespace, with_replicas, manager=SCALER)
-        return await self.apply_deployment(document)
+        return await self.hand_over(document)
+
+    async def hand_over(self, document: Object) -> Object:
+        """Leave the scaler nothing but the replicas: what it owns as well could not be removed."""
+        found = await self.apply_deployment(document)
+        meta, replicas = found["metadata"], found["spec"]["replicas"]
+        return await self.scale(
+            meta["namespace"], meta["name"], replicas, version=meta["resourceVersion"]
+        )
 
     async def apply_deployment(self, document: Object) -> Object:
         """Everything but the replicas."""

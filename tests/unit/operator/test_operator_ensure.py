@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from llmqueue_operator.errors import NotLeading, Refused
+from llmqueue_operator.names import DIGEST_ANNOTATION
 from llmqueue_operator.planning import Reason
 from llmqueue_operator.pods import WorkerRedis, worker_deployment
 from support.applybench import KEY, NAME, ApplyBench, planned
@@ -148,3 +149,31 @@ async def test_a_deposed_leader_creates_and_applies_nothing() -> None:
         with pytest.raises(NotLeading):
             await bench.applier.ensure(bench.member, wanted(bench), 4)
         assert [each for each in bench.cluster.writes if each != "check"] == []
+
+
+@pytest.mark.parametrize(
+    "managed",
+    [
+        pytest.param(
+            [{"manager": "llmqueue-scaler", "fieldsV1": {"f:spec": {"f:template": {}}}}],
+            id="the operator ended after the first apply",
+        ),
+        pytest.param(
+            [
+                {"manager": "llmqueue"},
+                {"manager": "llmqueue-scaler", "fieldsV1": {"f:spec": {"f:template": {}}}},
+            ],
+            id="after the second",
+        ),
+    ],
+)
+async def test_a_creation_that_was_cut_short_is_completed(managed: list[dict[str, Any]]) -> None:
+    """Until the scaler has let go of the template, nothing could be removed from it any more."""
+    bench = ApplyBench()
+    digest = wanted(bench)["metadata"]["annotations"][DIGEST_ANNOTATION]
+    bench.show(deployment(applied=digest, managedFields=managed))
+    assert await bench.applier.ensure(bench.member, wanted(bench), 4) is None
+    assert "hand over" in bench.cluster.writes
+    bench.cluster.calls.clear()
+    await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert bench.cluster.writes == []

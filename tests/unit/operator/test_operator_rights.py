@@ -80,7 +80,7 @@ class RightsClient:
             ("patch",) if subresource or "replicas" not in document["spec"] else ("patch", "create")
         )
         self._need(kind, *verbs, subresource=subresource)
-        return {}
+        return document if kind is DEPLOYMENTS else {}
 
     async def merge(self, kind: Kind, namespace: str, name: str, change: Any) -> dict[str, Any]:
         self._need(kind, "patch")
@@ -99,6 +99,7 @@ async def needed() -> set[Right]:
     await cluster.pods("default", "q")
     await cluster.create_deployment(deployment(), 3)
     await cluster.apply_deployment(deployment())
+    await cluster.hand_over(deployment())
     await cluster.scale("default", "q-worker", 3, version="1")
     await cluster.set_deletion_cost("default", "pod-a", None)
     await cluster.write_status("default", "q", {})
@@ -121,7 +122,7 @@ async def test_exactly_what_the_code_needs() -> None:
 def test_every_method_of_the_cluster_is_counted_above() -> None:
     asked = {"serves_queues"}  # discovery: every service account may
     asked |= {"all_of", "queue", "deployment", "pods", "create_deployment", "apply_deployment"}
-    asked |= {"scale", "set_deletion_cost", "write_status", "post_event"}
+    asked |= {"hand_over", "scale", "set_deletion_cost", "write_status", "post_event"}
     asked |= {"lease", "create_lease", "replace_lease"}
     assert covered() == asked
 
