@@ -34,11 +34,16 @@ CONNECT_TIMEOUT_SECONDS = 3.0
 
 
 def redacted(url: str) -> str:
-    """The URL without its password, for people to read."""
-    parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
-    return parts._replace(netloc="***@" + parts.netloc.rsplit("@", 1)[1]).geturl()
+    """The URL without its password, for people to read; of what is no URL only that."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "***"
+    if "password=" in parts.query:
+        parts = parts._replace(query="***")
+    if "@" in parts.netloc:
+        parts = parts._replace(netloc="***@" + parts.netloc.rsplit("@", 1)[1])
+    return parts.geturl()
 
 
 def open_client(url: str, *, timeout_seconds: float | None = COMMAND_TIMEOUT_SECONDS) -> Redis:

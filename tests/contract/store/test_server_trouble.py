@@ -105,6 +105,8 @@ async def test_a_url_that_is_none(url: str) -> None:
 def test_passwords_are_not_shown() -> None:
     assert redacted("redis://u:p@h:1/0") == "redis://***@h:1/0"
     assert redacted("redis://h:1") == "redis://h:1"
+    assert redacted("redis://h:1/0?password=p") == "redis://h:1/0?***"
+    assert redacted("redis://:p@[::1") == "***"
 
 
 async def test_a_key_of_another_type(server: ValkeyServer) -> None:
