@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -150,8 +150,11 @@ class Controller:
                 if term.done():
                     term.result()  # it ends by a fault only, which ends this replica
             finally:
-                term.cancel()
-                await asyncio.gather(term, return_exceptions=True)
+                # A look or a write that is cut off is made again by whoever leads next.
+                ending = (term, *self._working)
+                for task in ending:
+                    task.cancel()
+                await asyncio.gather(*ending, return_exceptions=True)
                 self.stale_watch = None
                 self._metrics.leading = False
                 self._metrics.forget()
@@ -164,9 +167,9 @@ class Controller:
         self._metrics.leading = True
         for budget in self.world.budgets():
             self._queue.add(budget)
-        await self._retire(None)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work())
+            group.create_task(self._retire_all())
             group.create_task(self._resync())
             group.create_task(self._listen())
             group.create_task(self._retire_gone())
@@ -225,6 +228,10 @@ class Controller:
                     self._gone |= left
                     await asyncio.sleep(_RETIRE_SECONDS)
 
+    async def _retire_all(self) -> None:
+        """What went while no operator looked."""
+        await self._retire(None)
+
     async def _retire(self, keys: set[str] | None) -> set[str]:
         with suppress(NotLeading):
             self.leadership.check()
@@ -260,16 +267,34 @@ class Controller:
 
     async def _work(self) -> None:
         while True:
-            budgets = await self._queue.take()
-            found = {budget: self._reconciler.assembly(budget) for budget in budgets}
-            sights = await self._lookout.look(
-                [each.group for each in found.values() if each.group], self._reconciler.horizon
-            )
+            found = {each: self._reconciler.assembly(each) for each in await self._queue.take()}
+            connections: dict[str, dict[str, Assembly]] = {}
             for budget, assembly in found.items():
-                task = asyncio.create_task(self._one(budget, assembly, sights.get(budget)))
-                self._working.add(task)
-                task.add_done_callback(self._working.discard)
+                connection = assembly.group.connection if assembly.group else ""
+                connections.setdefault(connection, {})[budget] = assembly
+            for part in connections.values():
+                # Side by side: a Redis that is silent keeps nobody else waiting.
+                self._spawn(self._look_at(part))
             await asyncio.sleep(_GAP_SECONDS)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _look_at(self, found: Mapping[str, Assembly]) -> None:
+        """Budgets on one connection."""
+        groups = [assembly.group for assembly in found.values() if assembly.group]
+        try:
+            sights = await self._lookout.look(groups, self._reconciler.horizon)
+        except Exception:  # an edge: these budgets would never be looked at again
+            _log.exception("look-failed", budgets=len(found))
+            for budget in found:
+                self._queue.failed(budget)
+                self._queue.done(budget, succeeded=False)
+            return
+        for budget, assembly in found.items():
+            self._spawn(self._one(budget, assembly, sights.get(budget)))
 
     async def _one(self, budget: str, assembly: Assembly, sight: Sight | None) -> None:
         async with self._room:

@@ -60,7 +60,8 @@ class WorkQueue:
         self._failures.pop(key, None)
 
     def clear(self) -> None:
-        """Forget what waits; what is being worked on ends by itself."""
+        """Forget everything; nothing may be worked on any more."""
+        self._working.clear()
         self._due.clear()
         self._heap.clear()
         self._failures.clear()

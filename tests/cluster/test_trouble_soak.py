@@ -70,7 +70,7 @@ async def _kill_the_leader(space: Space) -> float:
 
 async def test_api_servers_that_restart(steady: Steady) -> None:
     space, cluster = steady.space, node()
-    before = {p["metadata"]["uid"] for p in await space.ready_pods(NAME)}
+    before = await steady.restarts()
     for pause in (1, 20, 60):
         cluster.stop_apiserver()
         await asyncio.sleep(pause)

@@ -139,6 +139,13 @@ def _container(
         "imagePullPolicy": pull_policy,
         "env": [*_environment(queue, redis, log_level), *_own_environment(queue)],
         "ports": [{"name": "metrics", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
+        # Many that start at once on a small node are slow: they must not be killed for it.
+        "startupProbe": {
+            **_probe("/livez"),
+            "periodSeconds": 2,
+            "failureThreshold": 90,
+            "timeoutSeconds": 5,
+        },
         "livenessProbe": {
             **_probe("/livez"),
             "periodSeconds": 10,

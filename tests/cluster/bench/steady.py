@@ -62,8 +62,7 @@ class Steady:
     async def unmoved(self) -> AsyncIterator[Watch]:
         """Neither the replicas nor any worker change in the block, nor for some seconds after."""
         space = self.space
-        before = {p["metadata"]["uid"] for p in await space.ready_pods(NAME)}
-        assert len(before) == self.workers
+        before = await self.restarts()
         path = DEPLOYMENTS.path(space.name)
         async with watching(space.kube, path, labels=QUEUE_LABEL) as watch:
             yield watch
@@ -71,10 +70,15 @@ class Steady:
         assert watch.values("spec", "replicas") == [self.workers]
         await self.same_workers(before)
 
-    async def same_workers(self, uids: set[str]) -> None:
-        pods = await self.space.pods(NAME)
-        assert {p["metadata"]["uid"] for p in pods} == uids
-        assert [_restarts(p) for p in pods] == [0] * self.workers
+    async def same_workers(self, before: dict[str, int]) -> None:
+        """Those of before, and none was restarted."""
+        assert await self.restarts() == before
+
+    async def restarts(self) -> dict[str, int]:
+        """Worker → how often the kubelet restarted it."""
+        found = {p["metadata"]["uid"]: _restarts(p) for p in await self.space.pods(NAME)}
+        assert len(found) == self.workers
+        return found
 
     async def acts(self, *, seconds: float) -> float:
         """How long until the operator has taken in a change of the resource and said so."""
