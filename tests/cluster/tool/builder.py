@@ -25,7 +25,6 @@ _LAYERS_AT_MOST = 300
 
 def build(image: str, context: Path, dockerfile: Path, *arguments: str) -> None:
     """`arguments` are further ones of `buildah build`."""
-    _drop_old_layers()
     with tempfile.TemporaryDirectory() as name:
         _buildah(
             *("build", "--quiet", "--isolation", "chroot", "--layers", "--tag", image),
@@ -72,8 +71,8 @@ def _machine_settings(folder: Path) -> list[str]:
     return [*arguments, "--secret", f"id=pip.conf,src={pip}"]
 
 
-def _drop_old_layers() -> None:
-    """The cache only grows: from time to time it starts anew."""
+def drop_old_layers() -> None:
+    """The cache only grows: from time to time it starts anew, before the first build."""
     if len(_buildah("images", "--all", "--quiet").split()) > _LAYERS_AT_MOST:
         _buildah("rmi", "--all", "--force")
 

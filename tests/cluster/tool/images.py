@@ -26,6 +26,7 @@ _LEFT_OUT = [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "
 def build() -> None:
     """Builds those whose sources changed."""
     layout.IMAGES.mkdir(parents=True, exist_ok=True)
+    builder.drop_old_layers()
     _build_if_changed(PAUSE_IMAGE, _build_pause, _busybox_digest)
     for target in ("operator", "worker"):
         _build_if_changed(_NAME.format(target), partial(_build_target, target), _code_digest)
@@ -85,9 +86,12 @@ def _build_target(target: str, image: str) -> None:
 
 
 def _build_testbed(image: str) -> None:
-    worker = f"WORKER_IMAGE={_NAME.format('worker')}"
+    worker = _NAME.format("worker")
+    if not builder.has(worker):  # it went with the old layers, and need not be built anew itself
+        _build_target("worker", worker)
     dockerfile = layout.DEFINITIONS / "testbed.Dockerfile"
-    builder.build(image, layout.CHECKOUT, dockerfile, "--build-arg", worker)
+    argument = f"WORKER_IMAGE={worker}"
+    builder.build(image, layout.CHECKOUT, dockerfile, "--build-arg", argument)
 
 
 def _busybox_digest() -> str:
