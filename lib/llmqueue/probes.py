@@ -7,6 +7,7 @@ process nothing.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -54,6 +55,16 @@ class _Server(ThreadingMixIn, WSGIServer):
     request_queue_size = 16
 
 
+class _DualStackServer(_Server):
+    """For all addresses: pods of a cluster may have IPv6 ones only."""
+
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
 class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_SECONDS
 
@@ -80,7 +91,8 @@ class ProbeServer:
         self._checks = checks
         exposition: Any = prometheus_client
         self._metrics = exposition.make_wsgi_app(registry, disable_compression=True)
-        self._server = make_server(host, port, self._answer, _Server, _Handler)
+        server = _DualStackServer if not host and socket.has_dualstack_ipv6() else _Server
+        self._server = make_server(host, port, self._answer, server, _Handler)
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="probes", daemon=True

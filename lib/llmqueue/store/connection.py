@@ -39,6 +39,8 @@ def redacted(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return "***"
+    if not parts.netloc and parts.scheme != "unix":
+        return "***"  # without a scheme a password is anywhere
     if "password=" in parts.query:
         parts = parts._replace(query="***")
     if "@" in parts.netloc:

@@ -116,6 +116,10 @@ class Executor:
             self._entries[entry.config.queue] = entry
             self._budgets[entry.code] = entry.config.budget
 
+    def drop(self, queue: str) -> None:
+        """What was just taken out of the registry."""
+        self._entries.pop(queue, None)
+
     async def entries(self, *, fresh: bool = False) -> Mapping[str, RegistryEntry]:
         """The registry, at most REGISTRY_SECONDS old."""
         if fresh or time.monotonic() - self._read_at > REGISTRY_SECONDS:

@@ -143,7 +143,7 @@ class PlannerPart:
     async def remove_queue(self, queue: str) -> None:
         with translated():
             await self._redis.client.hdel(keys.REGISTRY, f"q:{queue}")
-        await self._redis.entries(fresh=True)
+        self._redis.drop(queue)
 
     async def snapshot(self, budget: str, *, horizon_seconds: float) -> BudgetSnapshot:
         answer = await self._redis.run("snapshot", budget, codec.milliseconds(horizon_seconds))
@@ -195,6 +195,6 @@ class PlannerPart:
                     await subscription.subscribe(keys.WAKE_CHANNEL)
                     async for message in subscription.listen():
                         if message["type"] == "message":
-                            yield message["data"].decode()
+                            yield message["data"].decode(errors="replace")
         finally:
             await client.aclose()

@@ -363,6 +363,15 @@ async def test_a_key_in_use_stays_paused(bench: StoreBench) -> None:
     assert [pause.credential for pause in (await look(bench)).pauses] == ["refused"]
 
 
+async def test_a_queue_without_workers_keeps_its_pause(bench: StoreBench) -> None:
+    """S45: it went to the minimum because of the pause: that nobody uses its key proves nothing."""
+    await bench.warm()
+    await bench.enqueue(5)
+    await bench.run_one(OutcomeClass.QUOTA, credential="exhausted")
+    await bench.run_one(OutcomeClass.SUCCESS, credential="another queue's")
+    assert [pause.credential for pause in (await look(bench)).pauses] == ["exhausted"]
+
+
 async def test_resume_probes_now(bench: StoreBench) -> None:
     await bench.enqueue(5)
     await bench.run_one(OutcomeClass.AUTH)

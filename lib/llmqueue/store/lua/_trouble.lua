@@ -4,7 +4,8 @@
 -- run: brk 'c'|'o'|'h' breaker, bru open until, brp probe "id fence"; blk blocked until, bls since,
 --   stk consecutive 429 rounds; half: rate halved until; np pauses, npc when they were
 --   last gone through, pzs since, pza ms paused in all.
--- pause HASH: credential -> JSON {k kind, m message, s since, n next probe, p probe "id fence"}.
+-- pause HASH: credential -> JSON {k kind, m message, s since, n next probe, p probe "id fence",
+--   q queue whose job met it}.
 
 local T = {}
 local BUCKETS = 16
@@ -126,10 +127,10 @@ function T.save_pause(credential, pause)
   end
 end
 
-function T.pause(credential, kind, message, next_ms)
+function T.pause(credential, q, kind, message, next_ms)
   local known = T.pause_of(credential)
   T.save_pause(credential, {k = kind, m = string.sub(message, 1, 300), p = '',
-    s = known and known.s or now, n = now + next_ms})
+    s = known and known.s or now, n = now + next_ms, q = q})
 end
 
 -- Lift the pauses of keys that no living worker uses, now that another one works: whoever replaced a
@@ -137,12 +138,17 @@ end
 function T.forget_unused_keys()
   if R.num('np') == 0 or now - R.num('npc') < 5000 then return end
   R.set('npc', now)
-  local used = {}
+  local used, manned = {}, {}
   for _, w in ipairs(call('ZRANGEBYSCORE', P .. 'workers', now - 30000, '+inf')) do
-    used[call('HGET', P .. 'w:' .. w, 'p') or ''] = true
+    local beat = call('HMGET', P .. 'w:' .. w, 'p', 'q')
+    used[beat[1] or ''] = true
+    manned[beat[2] or ''] = true
   end
+  -- Of a queue without workers nobody knows: its key may be the same, and still be refused.
   for _, credential in ipairs(call('HKEYS', P .. 'pause')) do
-    if not used[credential] then T.unpause(credential) end
+    if not used[credential] and manned[T.pause_of(credential).q or ''] then
+      T.unpause(credential)
+    end
   end
 end
 

@@ -81,14 +81,14 @@ local function credential_effect(job, id_fence)
   local probe = pause and pause.p == id_fence
   if class == 'QUOTA' or class == 'AUTH' then
     local next_ms = item.pu or item.ra or C.breaker.probe_ms
-    if not (pause and not probe and pause.n > now) then T.pause(credential, class, item.m, next_ms) end
+    if not (pause and not probe and pause.n > now) then T.pause(credential, job.q, class, item.m, next_ms) end
   elseif class == 'FORBIDDEN' then
     local name = key('forbidden', credential)
     R.set('forbidden', '1')
     call('SADD', name, job.id)
     call('PEXPIRE', name, 3600000)
     if probe or call('SCARD', name) >= 3 then
-      T.pause(credential, class, item.m, C.breaker.probe_ms)
+      T.pause(credential, job.q, class, item.m, C.breaker.probe_ms)
     end
   elseif probe then
     if class == 'UNKNOWN' or class == 'TRANSIENT' or class == 'CANCELLED' then
