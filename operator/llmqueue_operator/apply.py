@@ -10,7 +10,7 @@ import structlog
 from llmqueue_operator.contest import Contest
 from llmqueue_operator.errors import FieldConflict, NotFound, Refused, StaleVersion
 from llmqueue_operator.groups import Member
-from llmqueue_operator.kube import DEPLOYMENTS, LLMQUEUES, Cluster
+from llmqueue_operator.kube import DEPLOYMENTS, LLMQUEUES, PODS, Cluster
 from llmqueue_operator.names import DIGEST_ANNOTATION, deployment_name
 from llmqueue_operator.planning import (
     Condition,
@@ -21,11 +21,19 @@ from llmqueue_operator.planning import (
 )
 from llmqueue_operator.pods.deployment import Object
 from llmqueue_operator.recorder import Recorder
-from llmqueue_operator.views import DeploymentView, pod_state, queue_view, worker_key
-from llmqueue_operator.world import World
+from llmqueue_operator.views import (
+    DeploymentView,
+    deployment_view,
+    pod_state,
+    queue_view,
+    worker_key,
+)
+from llmqueue_operator.world import World, is_workers
 
 VICTIM_COST = -1000
 """The default is 0: only those that may go are marked."""
+REFUSED_SECONDS = 30.0
+"""Between two attempts of what was refused: a quota may be raised meanwhile."""
 MARKS_HOLD_SECONDS = 4.0
 """A plan older than this may rest on drain marks that lapse: no pod goes for it."""
 
@@ -39,6 +47,21 @@ class _Known:
     generation: int = -1
     """Of its last state that was seen to be as applied."""
     contest: Contest = field(default_factory=Contest)
+    refusal: Condition | None = None
+    """What the server said no to, and when and how often it did."""
+    refused_digest: str = ""
+    refused_at: float = 0.0
+
+    def refused(self, document: Object, message: str, now: float) -> Condition:
+        """The server will say the same again: ask seldom, unless something else is wanted."""
+        self.refused_digest, self.refused_at = _digest_of(document), now
+        self.refusal = _in_the_way(Reason.DEPLOYMENT_REFUSED, message)
+        return self.refusal
+
+    def refused_for(self, document: Object, now: float) -> bool:
+        """Whether this document was refused a moment ago."""
+        same = self.refused_digest == _digest_of(document)
+        return same and now - self.refused_at < REFUSED_SECONDS
 
 
 class Applier:
@@ -78,7 +101,10 @@ class Applier:
             if found.owner != member.view.uid:
                 return await self._not_ours(member, found)
             known = self._known.setdefault(member.key, _Known())
-            if not found.applied:
+            document = {**document, "metadata": {**document["metadata"], "uid": found.uid}}
+            if known.refused_for(document, self._clock()):
+                return known.refusal
+            if not found.applied or (found.foreign_editors and known.generation == -1):
                 self._check()
                 found = self._took(await self._cluster.hand_over(document))
             elif found.applied != _digest_of(document) or (
@@ -88,7 +114,9 @@ class Applier:
                 found = self._took(await self._cluster.apply_deployment(document))
             known.generation = found.generation
         except Refused as exc:
-            return _in_the_way(Reason.DEPLOYMENT_REFUSED, f"the Deployment was refused: {exc}")
+            return self._known.setdefault(member.key, _Known()).refused(
+                document, f"the Deployment was refused: {exc}", self._clock()
+            )
         return None
 
     def _took(self, answer: Object) -> DeploymentView:
@@ -97,6 +125,9 @@ class Applier:
 
     async def _create(self, member: Member, document: Object, replicas: int) -> Condition | None:
         """After a fresh look: what the watches show may be over."""
+        known = self._known.setdefault(member.key, _Known())
+        if known.refused_for(document, self._clock()):
+            return known.refusal
         namespace, name = document["metadata"]["namespace"], member.resource.metadata.name
         raw = await self._cluster.queue(namespace, name)
         if raw is None or queue_view(raw).uid != member.view.uid or queue_view(raw).deleting:
@@ -121,7 +152,8 @@ class Applier:
             self._world.replace_deployment(member.key, None)
             return None
         self._world.replace_deployment(member.key, raw)
-        going = found.deleting or found.owner_kind == LLMQUEUES.kind
+        now = deployment_view(raw)
+        going = now.deleting or now.owner_kind == LLMQUEUES.kind
         return None if going else _name_taken(raw)
 
     # ------------------------------------------------------------ replicas
@@ -129,8 +161,17 @@ class Applier:
     async def scale(self, member: Member, plan: QueuePlan, planned_at: float) -> Condition | None:
         """Bring the replicas to the plan's, lower only where those named may go.
 
-        Returns ReplicaConflict while it is one. Raises ApiError, NotLeading.
+        Returns ReplicaConflict while it is one, or what the server refuses. Raises ApiError,
+        NotLeading.
         """
+        try:
+            return await self._scale_to(member, plan, planned_at)
+        except Refused as exc:
+            return _in_the_way(Reason.DEPLOYMENT_REFUSED, f"scaling was refused: {exc}")
+
+    async def _scale_to(
+        self, member: Member, plan: QueuePlan, planned_at: float
+    ) -> Condition | None:
         found = self._world.deployments.get(member.key)
         if found is None or found.owner != member.view.uid:
             return None
@@ -153,7 +194,7 @@ class Applier:
             if pod.phase is PodPhase.TERMINATING:
                 continue
             wanted = VICTIM_COST if uid in plan.remove else 0
-            if pod.deletion_cost != wanted and (wanted or pod.deletion_cost == VICTIM_COST):
+            if pod.deletion_cost != wanted and (wanted or pod.deletion_cost <= VICTIM_COST):
                 self._check()
                 await self._cluster.set_deletion_cost(namespace, pod.name, wanted or None)
 
@@ -169,8 +210,11 @@ class Applier:
             return False
         namespace, name = member.key.split("/", 1)
         fresh = [state for raw in await self._cluster.pods(namespace, name)
-                 if (state := pod_state(raw)) is not None]  # fmt: skip
+                 if is_workers(PODS, raw) and (state := pod_state(raw)) is not None]  # fmt: skip
         present = [pod for pod in fresh if pod.phase is not PodPhase.TERMINATING]
+        if any(p.deletion_cost <= VICTIM_COST for p in (*seen.values(), *present)
+               if p.uid not in named and p.phase is not PodPhase.TERMINATING):  # fmt: skip
+            return False  # one that was named before, and may not go any more
         ended = len(present) - plan.replicas
         if ended > sum(pod.uid in named for pod in present):
             return False

@@ -18,6 +18,7 @@ from llmqueue.store import RedisStore, connect
 from llmqueue_operator.errors import UnusableConnection
 from llmqueue_operator.pods import WorkerRedis
 
+_SCHEMES = ("redis", "rediss", "unix")
 _SECRET = {"password", "username"}
 """Parameters of a URL's query that redis-py reads."""
 
@@ -104,6 +105,8 @@ def _has_password(name: str, url: str) -> bool:
     """Raises UnusableConnection for what is no URL, without it: it may hold a password."""
     try:
         parts = urlsplit(url)
+        if parts.scheme not in _SCHEMES or not (parts.netloc or parts.scheme == "unix"):
+            raise ValueError
         return "@" in parts.netloc or not _SECRET.isdisjoint(parse_qs(parts.query))
     except ValueError:
         raise UnusableConnection(

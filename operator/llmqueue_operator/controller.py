@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from llmqueue.errors import LlmqueueError, StoreError
+from llmqueue.errors import LlmqueueError
 from llmqueue_operator.apply import Applier
 from llmqueue_operator.connections import Connections
 from llmqueue_operator.errors import ApiError, NotLeading
@@ -20,13 +20,13 @@ from llmqueue_operator.kube import DEPLOYMENTS, LLMQUEUES, PODS, Cluster, Kind
 from llmqueue_operator.leadership import Leadership
 from llmqueue_operator.lookout import Lookout, Sight
 from llmqueue_operator.metrics import Metrics
-from llmqueue_operator.reconciler import QUIET_SECONDS, Parts, Reconciler
+from llmqueue_operator.reconciler import QUIET_SECONDS, TICK_SECONDS, Parts, Reconciler
 from llmqueue_operator.recorder import Recorder
 from llmqueue_operator.registrations import retire
 from llmqueue_operator.settings import OperatorSettings
 from llmqueue_operator.views import QueueView
 from llmqueue_operator.workqueue import WorkQueue
-from llmqueue_operator.world import World, key_of
+from llmqueue_operator.world import Listing, World, key_of
 
 KINDS = (LLMQUEUES, DEPLOYMENTS, PODS)
 AT_ONCE = 16
@@ -35,6 +35,7 @@ _GAP_SECONDS = 0.05
 """A burst of events is one: least time between two looks."""
 _RECONNECT_SECONDS = 0.5
 _RETIRE_SECONDS = 5.0
+_MOST_RETIRE_SECONDS = 300.0
 _FRESHNESS_SECONDS = 20.0
 
 _log = structlog.get_logger()
@@ -52,7 +53,6 @@ class Controller:
         """The kind of objects whose watch brings no news, though the server answers."""
         self._queue = WorkQueue(time.monotonic)
         self._connections = Connections(settings.connections_dir)
-        self._lookout = Lookout(self._connections, time.monotonic)
         self._recorder = Recorder(cluster, pod=settings.pod)
         self.leadership = Leadership(
             cluster,
@@ -61,6 +61,7 @@ class Controller:
             installation=settings.installation,
             clock=time.monotonic,
         )
+        self._lookout = Lookout(self._connections, time.monotonic, check=self.leadership.check)
         applier = Applier(
             cluster,
             self.world,
@@ -82,7 +83,6 @@ class Controller:
             )
         )
         self._gone: set[str] = set()
-        self._listeners: dict[str, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._working: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -101,7 +101,8 @@ class Controller:
         after = self.world.queues.get(key)
         if kind is LLMQUEUES:
             if after is None or after.deleting:
-                self._gone.add(key)
+                if self.leadership.leading.is_set():  # a new term looks for itself
+                    self._gone.add(key)
             elif before is not None and _only_status(before, after):
                 return  # our own writing
         self._attend(key)
@@ -131,9 +132,9 @@ class Controller:
 
     async def stop(self) -> None:
         """Nothing more is written; the Lease is given back."""
-        for task in (*self._tasks, *self._listeners.values(), *self._working):
+        everything = (*self._tasks, *self._working)
+        for task in everything:
             task.cancel()
-        everything = (*self._tasks, *self._listeners.values(), *self._working)
         await asyncio.gather(*everything, return_exceptions=True)
         await self.leadership.release()
         await self._connections.close()
@@ -169,9 +170,9 @@ class Controller:
             self._queue.add(budget)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work())
-            group.create_task(self._retire_all())
             group.create_task(self._resync())
             group.create_task(self._listen())
+            group.create_task(self._retire_before())
             group.create_task(self._retire_gone())
             group.create_task(self._watch_the_watches())
 
@@ -192,11 +193,15 @@ class Controller:
     async def _list_all(self) -> None:
         """Mark and sweep: what a full list does not show is gone."""
         for kind in KINDS:
-            known = self.world.uids(kind)
-            objects = [raw async for raw in self._cluster.all_of(kind)]
-            self._freshness.listed(kind, objects)
+            listing, heads = Listing(self.world, kind), list[Object]()
             before = set(self.world.queues)
-            changed = self.world.replace_all(kind, objects, known=known)
+            # One by one: all objects at once would be most of this process' memory.
+            async for raw in self._cluster.all_of(kind):
+                listing.take(raw)
+                meta = raw["metadata"]
+                heads.append({"metadata": {n: meta[n] for n in ("uid", "resourceVersion")}})
+            self._freshness.listed(kind, heads)
+            changed = listing.end()
             if kind is LLMQUEUES:
                 self._gone |= before - set(self.world.queues)
             for key in changed:
@@ -206,6 +211,7 @@ class Controller:
         while True:
             await asyncio.sleep(self._settings.resync_seconds)
             await self._list_until_done()
+            self._lookout.forget()  # what a Redis lost in a failover is written again
             await self._retire(None)
 
     async def _watch_the_watches(self) -> None:
@@ -218,32 +224,47 @@ class Controller:
 
     # ------------------------------------------------------------ LLMQueues that are gone
 
+    async def _retire_before(self) -> None:
+        """What went while no operator looked."""
+        pause = _RETIRE_SECONDS
+        while not await self._retire(None):
+            await asyncio.sleep(pause)
+            pause = min(_MOST_RETIRE_SECONDS, pause * 2)
+
     async def _retire_gone(self) -> None:
+        """What goes in this term, at once; where a store is away, later and again."""
+        late, pause, again_at = set[str](), _RETIRE_SECONDS, 0.0
         while True:
             await asyncio.sleep(_GAP_SECONDS * 4)
-            if self._gone:
-                keys, self._gone = self._gone, set()
-                left = await self._retire(keys)
-                if left:
-                    self._gone |= left
-                    await asyncio.sleep(_RETIRE_SECONDS)
-
-    async def _retire_all(self) -> None:
-        """What went while no operator looked."""
-        await self._retire(None)
-
-    async def _retire(self, keys: set[str] | None) -> set[str]:
-        with suppress(NotLeading):
-            self.leadership.check()
-            left = await retire(
-                self._connections, self.world, watched=self._cluster.watched, keys=keys
-            )
-            for key in (keys or set()) - left:
-                self._reconciler.forget_queue(key)
+            keys, self._gone = self._gone, set()
+            for key in keys:
+                self._reconciler.forget_queue(key, self.world.budget_of(key))
                 self._attend(key)
-                self.world.forget(key)
-            return left
-        return keys or set()
+            if late and time.monotonic() >= again_at:
+                keys |= late
+            if not keys:
+                continue
+            if await self._retire(keys):
+                late, pause = late - keys, _RETIRE_SECONDS
+                for key in keys:
+                    self.world.forget(key)
+            else:
+                late |= keys
+                again_at = time.monotonic() + pause
+                pause = min(_MOST_RETIRE_SECONDS, pause * 2)
+
+    async def _retire(self, keys: set[str] | None) -> bool:
+        """False where a store could not be asked, or this replica may not write now."""
+        try:
+            self.leadership.check()
+        except NotLeading:
+            return False
+        done = await retire(self._connections, self.world, watched=self._cluster.watched, keys=keys)
+        for key in done.removed:
+            # A namesake must be written anew, though its configuration is the same.
+            self._reconciler.forget_queue(key, self.world.budget_of(key))
+            self._attend(key)
+        return done.complete
 
     # ------------------------------------------------------------ work
 
@@ -259,7 +280,7 @@ class Controller:
 
     async def _listen_to(self, connection: str) -> None:
         while True:
-            with suppress(LlmqueueError):
+            with suppress(LlmqueueError):  # without a connection ticks do
                 store = await self._connections.store(connection)
                 async for queue in store.wakeups():
                     self._attend(queue)
@@ -287,8 +308,9 @@ class Controller:
         groups = [assembly.group for assembly in found.values() if assembly.group]
         try:
             sights = await self._lookout.look(groups, self._reconciler.horizon)
-        except Exception:  # an edge: these budgets would never be looked at again
-            _log.exception("look-failed", budgets=len(found))
+        except Exception as exc:  # an edge: these budgets would never be looked at again
+            if not isinstance(exc, NotLeading):
+                _log.exception("look-failed", budgets=len(found))
             for budget in found:
                 self._queue.failed(budget)
                 self._queue.done(budget, succeeded=False)
@@ -303,7 +325,8 @@ class Controller:
                 pause = await self._reconciler.reconcile(budget, assembly, sight)
             except NotLeading:
                 result = "refused"
-            except (ApiError, StoreError) as exc:
+                self._queue.add(budget, delay=TICK_SECONDS)  # a late renewal is no lost Lease
+            except LlmqueueError as exc:
                 result = "failed"
                 pause = self._queue.failed(budget)
                 _log.warning("reconcile-failed", budget=budget, error=str(exc), again_in=pause)

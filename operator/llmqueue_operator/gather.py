@@ -35,6 +35,10 @@ class Gatherer:
         self._world = world
         self._start_seconds: dict[str, float] = {}
 
+    def forget(self, key: str) -> None:
+        """A queue that is gone."""
+        self._start_seconds.pop(key, None)
+
     def gather(self, group: Group, sight: Sight, now: float) -> GroupSnapshot:
         """`now` in Unix seconds: pods' ages are counted by it."""
         return GroupSnapshot(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import kopf
@@ -18,6 +19,7 @@ from llmqueue_operator.kube import KubeClient
 from llmqueue_operator.kube.kinds import DEPLOYMENTS, LLMQUEUES, PODS, Kind
 from llmqueue_operator.names import QUEUE_LABEL
 
+_LOGIN_SECONDS = 1800.0
 _FIRST_BACKOFF_SECONDS = 0.25
 _MOST_BACKOFF_SECONDS = 3.0
 """Short, since changes of LLMQueues are not seen meanwhile; it is one request for each kind."""
@@ -76,6 +78,9 @@ def registry(controller: Controller, client: KubeClient) -> kopf.OperatorRegistr
             certificate_path=access.certificate_path,
             private_key_path=access.private_key_path,
             insecure=access.insecure,
+            # What equals a connection that was refused once, kopf does not try again; and a token
+            # of a service account is to be read anew before it ends.
+            expiration=datetime.now(UTC) + timedelta(seconds=_LOGIN_SECONDS),
         )
 
     for kind in (LLMQUEUES, DEPLOYMENTS, PODS):

@@ -40,10 +40,19 @@ class Configured:
 
 
 class Lookout:
-    """Reads snapshots, and writes configurations where they have changed. `clock` is monotonic."""
+    """Reads snapshots, and writes configurations where they have changed.
 
-    def __init__(self, connections: Connections, clock: Callable[[], float]) -> None:
-        self._connections, self._clock = connections, clock
+    `clock` is monotonic; `check` raises NotLeading where this replica may not write any more.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Callable[[], float],
+        *,
+        check: Callable[[], None],
+    ) -> None:
+        self._connections, self._clock, self._check = connections, clock, check
         self._configured: dict[str, Configured] = {}
         self._away_since: dict[str, float] = {}
         """Budget → since when it cannot be seen."""
@@ -54,6 +63,7 @@ class Lookout:
             self._configured.clear()
         else:
             self._configured.pop(budget, None)
+            self._away_since.pop(budget, None)
 
     async def look(
         self, groups: Iterable[Group], horizon: Callable[[Group], float]
@@ -113,6 +123,10 @@ class Lookout:
 
         async def write(wanted: Configured) -> None:
             async with room:
+                if failed:  # one silence is enough to wait for
+                    failed[wanted.budget.budget] = next(iter(failed.values()))
+                    return
+                self._check()
                 try:
                     await store.configure(wanted.budget, wanted.queues)
                 except StoreError as exc:

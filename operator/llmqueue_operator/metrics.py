@@ -9,8 +9,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from llmqueue.documents import objects_at
 from llmqueue.store.port import BudgetSnapshot, QueueSnapshot
 from llmqueue_operator.groups import Member
 from llmqueue_operator.planning import QueuePlan
@@ -53,6 +54,7 @@ class Metrics:
         self.unplanned: Counter[str] = Counter()
         """Key → pods that went without having been chosen."""
         self._queues: dict[str, _Queue] = {}
+        self._conditions: dict[str, tuple[tuple[str, str, bool], ...]] = {}
 
     def reconciled(self, result: str, seconds: float) -> None:
         """`result`: succeeded, failed or refused (no longer leading)."""
@@ -67,12 +69,29 @@ class Metrics:
         namespace, name = member.key.split("/", 1)
         self._queues[member.key] = _Queue(namespace, name, plan, seen, snapshot)
 
+    def reported(self, key: str, status: Mapping[str, Any]) -> None:
+        """What stands in the queue's status."""
+        self._conditions[key] = tuple(
+            (str(c["type"]), str(c["reason"]), c["status"] == "True")
+            for c in objects_at(status, "conditions")
+        )
+
+    def unplan(self, key: str) -> None:
+        """The queue cannot take part any more."""
+        self._queues.pop(key, None)
+
     def forget(self, key: str | None = None) -> None:
         """A queue is gone, or this replica leads no more."""
         if key is None:
             self._queues.clear()
+            self._conditions.clear()
         else:
             self._queues.pop(key, None)
+            self._conditions.pop(key, None)
+            self.unplanned.pop(key, None)
+
+    def conditions(self) -> Mapping[str, tuple[tuple[str, str, bool], ...]]:
+        return dict(self._conditions)
 
     def queues(self) -> Mapping[str, _Queue]:
         return dict(self._queues)
@@ -172,9 +191,9 @@ class Exporter:
             "condition",
             "1 where a condition of the queue is true, else 0.",
             {
-                (q.namespace, q.name, str(c.type), str(c.reason)): float(c.status)
-                for q in self._metrics.queues().values()
-                for c in q.plan.conditions
+                (*key.split("/", 1), kind, reason): float(holds)
+                for key, conditions in self._metrics.conditions().items()
+                for kind, reason, holds in conditions
             },
             "type",
             "reason",

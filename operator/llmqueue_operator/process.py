@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging as standard_logging
 import signal
 import sys
@@ -63,6 +62,9 @@ async def _serve(settings: OperatorSettings) -> int:
         await _operate(settings, controller, client, ready)
     except asyncio.CancelledError:
         return 0
+    except Exception:  # an edge: kopf gives up on what it does not expect of the server
+        _log.exception("watches-failed")
+        return EXIT_FAILED
     finally:
         await asyncio.to_thread(server.stop)
         await client.close()
@@ -132,9 +134,11 @@ async def _wait_for_crd(cluster: Cluster) -> None:
     try:
         while True:
             problem = "the CRD llmqueues.llmqueue.dev is not installed: apply it"
-            with contextlib.suppress(ApiError):
+            try:
                 if await cluster.serves_queues():
                     return
+            except ApiError as exc:
+                problem = str(exc)
             if problem != told:
                 told = problem
                 _log.warning("waiting", message=problem)

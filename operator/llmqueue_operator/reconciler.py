@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from llmqueue.errors import InvalidResource, LlmqueueError, QueueFull, StoreError
+from llmqueue.errors import InvalidResource, LlmqueueError, QueueFull
 from llmqueue.spec import unserved_fields
 from llmqueue.states import JobState
 from llmqueue.store import RedisStore
@@ -94,8 +94,11 @@ class Reconciler:
         self._parts.applier.forget()
         self._parts.recorder.forget()
 
-    def forget_queue(self, key: str) -> None:
-        """It is gone."""
+    def forget_queue(self, key: str, budget: str | None) -> None:
+        """It is gone, or has become another one of the same name."""
+        if budget is not None:
+            self._parts.lookout.forget(budget)
+        self._gatherer.forget(key)
         self._written.pop(key, None)
         self._removals.forget(key)
         self._parts.applier.forget(key)
@@ -113,12 +116,20 @@ class Reconciler:
     async def reconcile(self, budget: str, assembly: Assembly, sight: Sight | None) -> float:
         """Returns in how many seconds to look again. Raises ApiError, StoreError,
         NotLeading."""
+        trouble: LlmqueueError | None = None
         for view in self._parts.world.members(budget):
             if view.key in assembly.refused:
-                await self._report(view, budget, None, sight, (assembly.refused[view.key],))
+                self._parts.metrics.unplan(view.key)
+                try:
+                    await self._report(view, budget, None, sight, (assembly.refused[view.key],))
+                except ApiError as exc:
+                    trouble = exc  # those that take part are not held up
         group = assembly.group
         if group is None or sight is None:
             self._memories.pop(budget, None)
+            self._parts.lookout.forget(budget)
+            if trouble is not None:
+                raise trouble
             return QUIET_SECONDS
         planned_at = self._parts.clock()
         made = self._plan(group, sight, planned_at)
@@ -126,7 +137,7 @@ class Reconciler:
             self._parts.lookout.forget(budget)
         plans = {each.queue: each for each in made.queues}
         self._parts.check()
-        trouble: LlmqueueError | None = await self._mark(group, made, sight)
+        trouble = await self._mark(group, made, sight) or trouble
         for member in group.members:
             try:
                 await self._carry_out(member, group, plans[member.key], sight, planned_at)
@@ -148,7 +159,7 @@ class Reconciler:
         self._memories[group.name] = replace(made.memory, queues=kept)
         return made
 
-    async def _mark(self, group: Group, made: Plan, sight: Sight) -> StoreError | None:
+    async def _mark(self, group: Group, made: Plan, sight: Sight) -> LlmqueueError | None:
         """Drain marks first, so that nobody leaves who could still be handed a job.
 
         A store that fails is told afterwards: what rests on no mark is done all the same.
@@ -161,7 +172,7 @@ class Reconciler:
                 await store.mark_drain(each.queue, each.mark, seconds=DRAIN_MARK_SECONDS)
                 await store.unmark_drain(each.queue, each.unmark)
                 await self._write_plan(store, each)
-        except StoreError as exc:
+        except LlmqueueError as exc:
             return exc
         return None
 
@@ -183,13 +194,13 @@ class Reconciler:
         self, member: Member, group: Group, made: QueuePlan, sight: Sight, planned_at: float
     ) -> None:
         applier, extra = self._parts.applier, list(group.conflicts)
-        problem = await self._ensure(member, made)
-        if problem is not None:
-            extra.append(problem)
-        elif (contest := await applier.scale(member, made, planned_at)) is not None:
-            extra.append(contest)
-        if sight.problem is not None:
-            extra.append(sight.problem)
+        # A refused template must not keep a working Deployment from being scaled.
+        troubles = (
+            await self._ensure(member, made),
+            await applier.scale(member, made, planned_at),
+            sight.problem,
+        )
+        extra += [found for found in troubles if found is not None]
         extra += self._look_at_pods(member, made)
         self._parts.recorder.plan(member.view, made)
         for path in unserved_fields(member.resource):
@@ -242,12 +253,14 @@ class Reconciler:
         facts = Facts(view.generation, budget, made, seen, extra)
         status = status_of(facts, view.status, now)
         if not worth_writing(status, view.status, now):
+            self._parts.metrics.reported(view.key, view.status)
             return
         self._parts.check()
         namespace, name = view.key.split("/", 1)
         before = view.status
-        await self._parts.cluster.write_status(namespace, name, status)
+        await self._parts.cluster.write_status(namespace, name, view.uid, status)
         self._parts.world.wrote_status(view, status)
+        self._parts.metrics.reported(view.key, status)
         self._parts.recorder.conditions(view, before, status)
 
     def _busy(self, group: Group, made: Plan, sight: Sight) -> bool:

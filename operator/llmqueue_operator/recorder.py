@@ -7,6 +7,7 @@ import secrets
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -19,6 +20,8 @@ from llmqueue_operator.planning import QueuePlan
 from llmqueue_operator.views import QueueView
 
 COMPONENT = "llmqueue-operator"
+AGAIN_SECONDS = 300.0
+"""The same news of a condition is told at most so often."""
 _MOST_WAITING = 1000
 _MESSAGE_LENGTH = 1000
 
@@ -33,10 +36,12 @@ class Recorder:
         self._waiting: deque[tuple[str, dict[str, object]]] = deque(maxlen=_MOST_WAITING)
         self._added = asyncio.Event()
         self._said: dict[tuple[str, str], str] = {}
+        self._told: dict[tuple[str, str], float] = {}
 
     def forget(self, key: str | None = None) -> None:
         """The next change of each queue, or of one, is news again."""
         self._said = {k: v for k, v in self._said.items() if key is not None and k[0] != key}
+        self._told = {k: v for k, v in self._told.items() if key is not None and k[0] != key}
 
     def plan(self, view: QueueView, plan: QueuePlan) -> None:
         """A changed target, a condition lost or regained."""
@@ -65,7 +70,18 @@ class Recorder:
                 continue
             because = f": {condition['message']}" if condition["message"] else ""
             text = f"{condition['type']} is {condition['status']}{because}"
+            if self._told_lately(view, condition):
+                continue
             self.event(view, condition["reason"], text, warning=bad)
+
+    def _told_lately(self, view: QueueView, condition: Mapping[str, Any]) -> bool:
+        """What comes and goes is told once in a while: the status has it all the time."""
+        topic, now = f"{condition['type']} {condition['status']} {condition['reason']}", monotonic()
+        key = (view.key, topic)
+        if key in self._told and now - self._told[key] < AGAIN_SECONDS:
+            return True
+        self._told[key] = now
+        return False
 
     def once(self, view: QueueView, topic: str, reason: str, message: str) -> None:
         """A note that is news only when it changes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import structlog
 
@@ -13,31 +14,38 @@ from llmqueue_operator.world import World
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """`complete` False: a store could not be asked."""
+
+    removed: frozenset[str]
+    complete: bool
+
+
 async def retire(
     connections: Connections, world: World, *, watched: str | None, keys: Iterable[str] | None
-) -> set[str]:
+) -> Retired:
     """Remove what is gone from every store's registry; jobs are kept.
 
     `keys` None looks at all of the watched namespace, which asks for a world that has seen a full
-    list. Returns the keys that are still to be removed, because a store could not be asked.
+    list.
     """
     asked = None if keys is None else set(keys)
-    left: set[str] = set()
+    removed: set[str] = set()
+    complete = True
     for name in connections.names():
         try:
             store = await connections.store(name)
-            known = {
-                key
-                for key in await store.registry()
-                if _concerns(key, asked, watched) and not _serves(world, key, name)
-            }
-            for key in known:
-                await store.remove_queue(key)
-                _log.info("queue-retired", queue=key, connection=name)
+            for key in list(await store.registry()):  # a removal changes it
+                # Asked right before each removal: a namesake may have come meanwhile.
+                if _concerns(key, asked, watched) and not _serves(world, key, name):
+                    await store.remove_queue(key)
+                    removed.add(key)
+                    _log.info("queue-retired", queue=key, connection=name)
         except LlmqueueError as exc:
             _log.warning("queues-not-retired", connection=name, error=str(exc))
-            left |= asked or set()
-    return left
+            complete = False
+    return Retired(frozenset(removed), complete)
 
 
 def _concerns(key: str, asked: set[str] | None, watched: str | None) -> bool:

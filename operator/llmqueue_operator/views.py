@@ -115,6 +115,8 @@ class DeploymentView:
     """Other managers that own spec.replicas."""
     overdue: bool
     """Its rollout is past its progress deadline."""
+    foreign_editors: tuple[str, ...] = ()
+    """Other managers that own something of its template."""
     owner_kind: str = ""
     failure: str = ""
     """Why its pods can't be created, in the server's words."""
@@ -140,7 +142,8 @@ def deployment_view(raw: Object) -> DeploymentView:
         failure=_failure(raw),
         replicas=raw["spec"].get("replicas", 1),
         applied=object_at(meta, "annotations").get(DIGEST_ANNOTATION, "") if complete else "",
-        foreign_scalers=_scalers(managed),
+        foreign_scalers=_owners(managed, "f:replicas", but=(SCALER,)),
+        foreign_editors=_owners(managed, "f:template", but=(SCALER, MANAGER)),
         overdue=any(
             c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded"
             for c in objects_at(raw, "status", "conditions")
@@ -155,17 +158,14 @@ def _failure(raw: Object) -> str:
     return ""
 
 
-def _scalers(managed: Sequence[Object]) -> tuple[str, ...]:
-    return tuple(
-        sorted(
-            {
-                str(entry.get("manager", "?"))
-                for entry in managed
-                if entry.get("manager") != SCALER
-                and "f:replicas" in object_at(entry, "fieldsV1", "f:spec")
-            }
-        )
-    )
+def _owners(managed: Sequence[Object], field: str, *, but: tuple[str, ...]) -> tuple[str, ...]:
+    """Managers of a field of the spec."""
+    names = {
+        str(entry.get("manager", "?"))
+        for entry in managed
+        if field in object_at(entry, "fieldsV1", "f:spec")
+    }
+    return tuple(sorted(names - set(but)))
 
 
 @dataclass(frozen=True, slots=True)

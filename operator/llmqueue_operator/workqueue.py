@@ -29,8 +29,8 @@ class WorkQueue:
     def add(self, key: str, *, delay: float = 0.0) -> None:
         """Have the key come at the latest after `delay`; an earlier time stays."""
         due = self._clock() + delay
-        if key in self._due and self._due[key] <= due:
-            return
+        if key in self._due and (self._due[key] <= due or key in self._failures):
+            return  # also: what has failed waits, whatever happens meanwhile
         self._due[key] = due
         if key not in self._working:
             self._schedule(key)
@@ -44,6 +44,7 @@ class WorkQueue:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause: float = min(_MOST_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures, 10))
         pause *= random.uniform(0.75, 1.25)
+        self._due.pop(key, None)  # also where something happened meanwhile
         self.add(key, delay=pause)
         return pause
 

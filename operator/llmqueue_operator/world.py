@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from llmqueue.documents import object_at, objects_at
 from llmqueue.spec import budget_id
 from llmqueue_operator.kube.kinds import DEPLOYMENTS, LLMQUEUES, PODS, Kind
+from llmqueue_operator.names import QUEUE_LABEL, deployment_name
 from llmqueue_operator.views import (
     DeploymentView,
     PodState,
@@ -37,6 +39,18 @@ def key_of(kind: Kind, raw: Object) -> str:
     return f"{meta['namespace']}/{meta['name']}" if kind is LLMQUEUES else worker_key(raw)
 
 
+def is_workers(kind: Kind, raw: Object) -> bool:
+    """Whether a labelled Deployment or pod is what its label says: others may copy the label."""
+    meta = raw["metadata"]
+    name = deployment_name(object_at(meta, "labels").get(QUEUE_LABEL, ""))
+    if kind is DEPLOYMENTS:
+        return bool(meta["name"] == name)
+    return any(
+        owner.get("kind") == "ReplicaSet" and str(owner.get("name", "")).startswith(f"{name}-")
+        for owner in objects_at(meta, "ownerReferences")
+    )
+
+
 class World:
     """Keys are "<namespace>/<LLMQueue>"."""
 
@@ -54,6 +68,8 @@ class World:
     def observe(self, kind: Kind, raw: Object, *, deleted: bool = False) -> str:
         """Take one object in; returns the key of its LLMQueue."""
         key = key_of(kind, raw)
+        if kind is not LLMQUEUES and not is_workers(kind, raw):
+            deleted = True  # what is one no more, released by its ReplicaSet, is none of ours
         if kind is LLMQUEUES:
             self._see_queue(key, raw, deleted=deleted)
         elif kind is DEPLOYMENTS:
@@ -64,28 +80,27 @@ class World:
 
     def uids(self, kind: Kind) -> set[str]:
         """Of all objects of a kind."""
-        return set(self._versions(kind))
+        return set(self.versions(kind))
+
+    def has(self, kind: Kind, raw: Object) -> bool:
+        """Whether this very object is known."""
+        key, uid = key_of(kind, raw), raw["metadata"]["uid"]
+        if kind is PODS:
+            return uid in self.pods.get(key, {})
+        views = self.queues if kind is LLMQUEUES else self.deployments
+        return key in views and views[key].uid == uid
 
     def replace_all(
         self, kind: Kind, objects: Iterable[Object], *, known: set[str] | None = None
     ) -> set[str]:
         """Take in a full list: what is not in it is gone. Returns the keys that changed.
 
-        `known`: the uids before the list was asked for. What a watch brought or ended meanwhile is
-        newer than the list.
+        `known`: the uids before the list was asked for, see Listing.
         """
-        before = self._versions(kind)
-        known = set(before) if known is None else known
-        seen: set[str] = set()
+        listing = Listing(self, kind, known=known)
         for raw in objects:
-            uid = raw["metadata"]["uid"]
-            seen.add(uid)
-            if uid in before or uid not in known:
-                self.observe(kind, raw)
-        self._drop(kind, {uid for uid in before if uid in known and uid not in seen})
-        after = self._versions(kind)
-        changed = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
-        return {(after.get(uid) or before[uid])[0] for uid in changed}
+            listing.take(raw)
+        return listing.end()
 
     def _see_queue(self, key: str, raw: Object, *, deleted: bool) -> None:
         known, version = self.queues.get(key), raw["metadata"]["resourceVersion"]
@@ -136,14 +151,14 @@ class World:
         if not pods:
             del self.pods[key]
 
-    def _versions(self, kind: Kind) -> dict[str, tuple[str, str]]:
+    def versions(self, kind: Kind) -> dict[str, tuple[str, str]]:
         """uid → (key, version)"""
         if kind is PODS:
             return {p.uid: (p.key, p.version) for pods in self.pods.values() for p in pods.values()}
         views = self.queues if kind is LLMQUEUES else self.deployments
         return {view.uid: (view.key, view.version) for view in views.values()}
 
-    def _drop(self, kind: Kind, uids: set[str]) -> None:
+    def drop(self, kind: Kind, uids: set[str]) -> None:
         if kind is LLMQUEUES:
             for key in [key for key, view in self.queues.items() if view.uid in uids]:
                 del self.queues[key]
@@ -190,3 +205,30 @@ class World:
         views = [self.queues[key] for key in self._groups.get(budget, ())]
         views = [view for view in views if not view.deleting]
         return sorted(views, key=lambda view: (view.created_at, view.key))
+
+
+class Listing:
+    """A full list that is being read, object by object: mark, then sweep.
+
+    What a watch brought or ended since the list was asked for is newer than the list. `known`: the
+    uids at that time; None = now.
+    """
+
+    def __init__(self, world: World, kind: Kind, *, known: set[str] | None = None) -> None:
+        self._world, self._kind = world, kind
+        self._before = world.versions(kind)
+        self._known = set(self._before) if known is None else known
+        self._seen: set[str] = set()
+
+    def take(self, raw: Object) -> None:
+        uid = raw["metadata"]["uid"]
+        self._seen.add(uid)
+        if uid not in self._known or self._world.has(self._kind, raw):
+            self._world.observe(self._kind, raw)
+
+    def end(self) -> set[str]:
+        """Drop what was not in the list; returns the keys that changed."""
+        self._world.drop(self._kind, self._known - self._seen)
+        before, after = self._before, self._world.versions(self._kind)
+        changed = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
+        return {(after.get(uid) or before[uid])[0] for uid in changed}

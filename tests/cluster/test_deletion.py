@@ -43,6 +43,37 @@ async def test_deleted_while_the_operator_is_stopped(kube: Kube) -> None:
         await space.finished("kept", 5, seconds=60)
 
 
+async def test_deleted_and_applied_again(kube: Kube) -> None:
+    """The same manifest a moment later is another object: it gets a Deployment and takes jobs."""
+    async with Space(kube, "again") as space:
+        provider = await space.provider()
+        await space.operator()
+        for _ in range(2):
+            await space.queue("same", provider, limits={"requestsPerMinute": 60})
+            await space.served("same")
+            await kube.run("-n", space.name, "delete", "llmqueue", "same")
+            await space.apply_again("same")
+            uid = (await space.resource("same"))["metadata"]["uid"]
+
+            async def renewed(uid: str = uid) -> bool:
+                found = await space.deployment("same")
+                owners = found["metadata"]["ownerReferences"] if found else []
+                return [owner["uid"] for owner in owners] == [uid]
+
+            await until("the Deployment is the new one's", renewed, seconds=20)
+            await until("it takes jobs", lambda: _takes_jobs(space), seconds=20)
+            await kube.run("-n", space.name, "delete", "llmqueue", "same")
+            await until("enqueue is refused", lambda: _refused(space, "same"), seconds=20)
+
+
+async def _takes_jobs(space: Space) -> bool:
+    try:
+        await space.enqueue("same", 1)
+    except UnknownQueue:
+        return False
+    return True
+
+
 async def _refused(space: Space, name: str) -> bool:
     try:
         await space.store.registry()

@@ -75,12 +75,15 @@ def deployment(
     owner: str | None = None,
     applied: str = "digest",
     scalers: tuple[str, ...] = (SCALER,),
+    editors: tuple[str, ...] = (),
     generation: int = 1,
     conditions: list[Object] | None = None,
     **meta: Any,
 ) -> Object:
-    """The workers' Deployment; `owner` "" = nobody's, `scalers` own its replicas."""
+    """The workers' Deployment; `owner` "" = nobody's, `scalers` own its replicas,
+    `editors` something of its template besides the operator."""
     replicas_field = {"f:spec": {"f:replicas": {}}}
+    template_field = {"f:spec": {"f:template": {}}}
     owner = f"uid-{queue}" if owner is None else owner
     return {
         "metadata": {
@@ -95,7 +98,7 @@ def deployment(
             if owner
             else [],
             "managedFields": [
-                {"manager": MANAGER, "fieldsV1": {"f:spec": {"f:template": {}}}},
+                *({"manager": name, "fieldsV1": template_field} for name in (MANAGER, *editors)),
                 *({"manager": name, "fieldsV1": replicas_field} for name in scalers),
             ],
             **meta,
@@ -120,9 +123,15 @@ def pod(
     phase: str = "Running",
     waiting: str | None = None,
     restarts: int = 0,
+    replicaset: str | None = None,
     **status: Any,
 ) -> Object:
-    """A worker's pod, running and ready; times in seconds after EPOCH_SECONDS, None = not yet."""
+    """A worker's pod, running and ready; times in seconds after EPOCH_SECONDS, None = not yet.
+
+    `replicaset` controls it: one of the queue's Deployment, "" = nobody.
+    """
+    if replicaset is None:
+        replicaset = f"{deployment_name(queue)}-abc"
     meta: Object = {
         "name": f"pod-{name}",
         "namespace": namespace,
@@ -131,6 +140,11 @@ def pod(
         "creationTimestamp": moment(created),
         "labels": {QUEUE_LABEL: queue, TEMPLATE_HASH_LABEL: template},
     }
+    if replicaset:
+        meta["ownerReferences"] = [
+            {"kind": "ReplicaSet", "name": replicaset, "uid": f"uid-{replicaset}",
+             "controller": True}
+        ]  # fmt: skip
     if cost is not None:
         meta["annotations"] = {DELETION_COST: cost}
     if deleting:

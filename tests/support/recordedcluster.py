@@ -19,6 +19,9 @@ class RecordedCluster:
         self.deployments: dict[str, Object] = {}
         self.fresh_pods: list[Object] = []
         self.events: list[Object] = []
+        self.documents: list[Object] = []
+        """Of Deployments, as they were asked for, oldest first."""
+        self.statuses: dict[str, Object] = {}
         self.owner: str | None = None
         """Another manager that owns the replicas now; a forced write takes them from it."""
         self.failures: dict[str, ApiError] = {}
@@ -58,15 +61,18 @@ class RecordedCluster:
 
     async def create_deployment(self, document: Object, replicas: int) -> Object:
         self._note("create", document["metadata"]["name"], replicas)
+        self.documents.append(document)
         return self._stored(document, replicas)
 
     async def apply_deployment(self, document: Object) -> Object:
         self._note("apply", document["metadata"]["name"])
+        self.documents.append(document)
         key = f"{document['metadata']['namespace']}/{document['metadata']['name']}"
         return self._stored(document, self.deployments[key]["spec"]["replicas"])
 
     async def hand_over(self, document: Object) -> Object:
         self._note("hand over", document["metadata"]["name"])
+        self.documents.append(document)
         key = f"{document['metadata']['namespace']}/{document['metadata']['name']}"
         return self._stored(document, self.deployments[key]["spec"]["replicas"])
 
@@ -89,13 +95,19 @@ class RecordedCluster:
         return self.deployments[key]
 
     async def scale(
-        self, namespace: str, name: str, replicas: int, *, version: str, force: bool = False
+        self,
+        namespace: str,
+        name: str,
+        replicas: int,
+        *,
+        version: str | None,
+        force: bool = False,
     ) -> Object:
         self._note("scale", replicas, force)
         found = self.deployments.get(f"{namespace}/{name}")
         if found is None:
             raise NotFound(name)
-        if found["metadata"]["resourceVersion"] != version:
+        if version is not None and found["metadata"]["resourceVersion"] != version:
             raise StaleVersion("the object has been modified")
         if self.owner is not None and not force:
             raise FieldConflict("conflict", managers=(self.owner,))
@@ -104,6 +116,10 @@ class RecordedCluster:
 
     async def set_deletion_cost(self, namespace: str, pod: str, cost: int | None) -> None:
         self._note("cost", pod, cost)
+
+    async def write_status(self, namespace: str, name: str, uid: str, status: Object) -> None:
+        self._note("status", name, uid)
+        self.statuses[f"{namespace}/{name}"] = status
 
     async def post_event(self, namespace: str, event: Object) -> None:
         self._note("event", event["reason"])

@@ -34,7 +34,7 @@ from llmqueue_operator.kube.kinds import Kind
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 REQUEST_SECONDS = 30.0
-_PAGE = 500
+_PAGE = 100
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _LATER = (408, 429)
 

@@ -61,28 +61,33 @@ class Cluster:
         """Leave the scaler nothing but the replicas: what it owns as well could not be removed."""
         found = await self.apply_deployment(document)
         meta, replicas = found["metadata"], found["spec"]["replicas"]
-        return await self.scale(
-            meta["namespace"], meta["name"], replicas, version=meta["resourceVersion"]
-        )
+        # Its controller is writing to the new object right now: no version would hold.
+        return await self.scale(meta["namespace"], meta["name"], replicas, version=None)
 
     async def apply_deployment(self, document: Object) -> Object:
-        """Everything but the replicas."""
+        """Everything but the replicas; with a uid only to that very object."""
         namespace = document["metadata"]["namespace"]
         return await self.client.apply(
             DEPLOYMENTS, namespace, document, manager=MANAGER, force=True
         )
 
     async def scale(
-        self, namespace: str, name: str, replicas: int, *, version: str, force: bool = False
+        self,
+        namespace: str,
+        name: str,
+        replicas: int,
+        *,
+        version: str | None,
+        force: bool = False,
     ) -> Object:
-        """Set the replicas of exactly this version of the Deployment.
+        """Set the replicas of exactly this version of the Deployment; None = whatever it is.
 
         Raises FieldConflict where another manager owns them (not with `force`), StaleVersion.
         """
         document = {
             "apiVersion": DEPLOYMENTS.api_version,
             "kind": DEPLOYMENTS.kind,
-            "metadata": {"name": name, "resourceVersion": version},
+            "metadata": {"name": name} | ({"resourceVersion": version} if version else {}),
             "spec": {"replicas": replicas},
         }
         return await self.client.apply(
@@ -100,12 +105,12 @@ class Cluster:
 
     # ------------------------------------------------------------ status, events, Lease
 
-    async def write_status(self, namespace: str, name: str, status: Object) -> None:
-        """Replace the whole status."""
+    async def write_status(self, namespace: str, name: str, uid: str, status: Object) -> None:
+        """Replace the whole status of exactly this object. Raises StaleVersion for a namesake."""
         document = {
             "apiVersion": LLMQUEUES.api_version,
             "kind": LLMQUEUES.kind,
-            "metadata": {"name": name},
+            "metadata": {"name": name, "uid": uid},
             "status": status,
         }
         await self.client.apply(

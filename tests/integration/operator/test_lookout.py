@@ -9,9 +9,11 @@ import pytest
 
 from integration.operator.conftest import settle
 from llmqueue.config import Limit
+from llmqueue.errors import StoreUnavailable
 from llmqueue.states import JobState, LimitUnit
 from llmqueue.store import RedisStore
 from llmqueue_operator.connections import Connections
+from llmqueue_operator.errors import NotLeading
 from llmqueue_operator.groups import Group, assemble
 from llmqueue_operator.lookout import Lookout, Sight
 from llmqueue_operator.planning import ConditionType, Reason
@@ -29,8 +31,12 @@ def group(name: str = "q", **sections: Any) -> Group:
 
 class Bench:
     def __init__(self, connections: Connections) -> None:
-        self.now = 1000.0
-        self.lookout = Lookout(connections, lambda: self.now)
+        self.now, self.leading = 1000.0, True
+        self.lookout = Lookout(connections, lambda: self.now, check=self._check)
+
+    def _check(self) -> None:
+        if not self.leading:
+            raise NotLeading("another replica leads")
 
     async def look(self, *groups: Group, horizon: float = 10.0) -> dict[str, Sight]:
         return await self.lookout.look(groups, lambda _: horizon)
@@ -212,3 +218,46 @@ async def test_memory_used_up(bench: Bench, store: RedisStore) -> None:
     assert "memory" in sights["default/new"].error
     await store._redis.client.config_set("maxmemory", 0)
     assert (await bench.one(group("new"))).snapshot is not None
+
+
+async def test_a_deposed_leader_configures_nothing(bench: Bench, store: RedisStore) -> None:
+    """S50: what it knows may be of yesterday; what it only reads does no harm."""
+    await bench.one(group())
+    bench.leading = False
+    assert (await bench.one(group())).snapshot is not None
+    with pytest.raises(NotLeading):
+        await bench.one(group(limits={"requestsPerMinute": 30}))
+    assert await limits(store) == (Limit(LimitUnit.REQUESTS, 60),)
+    bench.leading = True
+    await bench.one(group(limits={"requestsPerMinute": 30}))
+    assert await limits(store) == (Limit(LimitUnit.REQUESTS, 30),)
+
+
+async def test_a_store_that_is_silent_is_waited_for_once(
+    bench: Bench, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S13: two hundred budgets must not wait for one silence after the other."""
+    store, asked = await connections.store("default"), 0
+
+    async def configure(*_: Any) -> str:
+        nonlocal asked
+        asked += 1
+        raise StoreUnavailable("no answer")
+
+    groups = [group(f"q{n}") for n in range(100)]
+    with monkeypatch.context() as silent:
+        silent.setattr(store, "configure", configure)
+        sights = await bench.look(*groups)
+    assert 1 <= asked <= 16, "those that were under way at the same time"
+    assert len(sights) == 100
+    assert {sight.error for sight in sights.values()} == {"no answer"}
+    sights = await bench.look(*groups)
+    assert all(sight.snapshot is not None for sight in sights.values()), "the next look asks anew"
+
+
+async def test_a_forgotten_budget_has_not_been_away(bench: Bench) -> None:
+    lost = group("lost", redis={"connection": "away"})
+    await bench.one(lost)
+    bench.now += 42
+    bench.lookout.forget("default/lost")
+    assert (await bench.one(lost)).away_seconds == 0

@@ -12,11 +12,13 @@ from llmqueue.spec import budget_config, queue_config
 from llmqueue.store import RedisStore
 from llmqueue_operator.connections import Connections
 from llmqueue_operator.kube.kinds import LLMQUEUES
-from llmqueue_operator.registrations import retire
+from llmqueue_operator.registrations import Retired, retire
 from llmqueue_operator.views import queue_view
 from llmqueue_operator.world import World
 from support.clusterobjects import llmqueue
 from support.storebench import StoreBench
+
+NOTHING = Retired(frozenset(), complete=True)
 
 
 async def register(store: RedisStore, *raws: dict[str, Any]) -> None:
@@ -36,7 +38,7 @@ class Bench:
 
     async def retire(
         self, keys: Iterable[str] | None, *, watched: str | None = "default"
-    ) -> set[str]:
+    ) -> Retired:
         return await retire(self.connections, self.world, watched=watched, keys=keys)
 
 
@@ -50,8 +52,9 @@ async def test_gone(bench: Bench) -> None:
     """S48: refused from then on; the others are not."""
     await register(bench.store, llmqueue("q"), llmqueue("b"))
     bench.world.observe(LLMQUEUES, llmqueue("b"))
-    assert await bench.retire({"default/q"}) == set()
+    assert await bench.retire({"default/q"}) == Retired(frozenset({"default/q"}), complete=True)
     assert await registered(bench.store) == {"default/b"}
+    assert await bench.retire({"default/q"}) == NOTHING, "told once"
     with pytest.raises(UnknownQueue):
         await bench.store._redis.entry("default/q")
 
@@ -86,7 +89,8 @@ async def test_who_is_served(
     await register(bench.store, llmqueue("q"))
     if raw is not None:
         bench.world.observe(LLMQUEUES, raw)
-    assert await bench.retire(keys) == set()
+    removed = frozenset[str]() if kept else frozenset({"default/q"})
+    assert await bench.retire(keys) == Retired(removed, complete=True)
     assert ("default/q" in await registered(bench.store)) is kept
 
 
@@ -124,13 +128,34 @@ async def test_a_store_that_is_away_leaves_it_to_be_done(bench: Bench, tmp_path:
     """S13: asked again later; what the other store has is removed now."""
     (tmp_path / "away" / "url").write_text("redis://127.0.0.1:1/0")
     await register(bench.store, llmqueue("q"))
-    assert await bench.retire({"default/q"}) == {"default/q"}
+    assert await bench.retire({"default/q"}) == Retired(frozenset({"default/q"}), complete=False)
     assert await registered(bench.store) == set()
-    assert await bench.retire(None) == set(), "the next full list asks for all again"
+    assert await bench.retire(None) == Retired(frozenset(), complete=False)
     (tmp_path / "away" / "url").unlink()
-    assert await bench.retire({"default/q"}) == set()
+    assert await bench.retire({"default/q"}) == NOTHING
 
 
 async def test_no_connections(bench: Bench, tmp_path: Any) -> None:
     (tmp_path / "default" / "url").unlink()
-    assert await bench.retire({"default/q"}) == set()
+    assert await bench.retire({"default/q"}) == NOTHING
+
+
+async def test_a_namesake_that_comes_while_others_are_removed(
+    bench: Bench, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked right before each removal: it has been configured meanwhile, and must stay so."""
+    await register(bench.store, llmqueue("a"), llmqueue("b"))
+    used = await connections.store("default")
+    remove = used.remove_queue
+
+    async def slow(queue: str) -> None:
+        await remove(queue)
+        for name in "ab":
+            if f"default/{name}" != queue:
+                bench.world.observe(LLMQUEUES, llmqueue(name, uid="new"))
+
+    monkeypatch.setattr(used, "remove_queue", slow)
+    done = await bench.retire(None)
+    assert done.complete
+    assert len(done.removed) == 1
+    assert await registered(bench.store) == {"default/a", "default/b"} - done.removed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from llmqueue_operator.apply import MARKS_HOLD_SECONDS, VICTIM_COST
-from llmqueue_operator.errors import NotFound, NotLeading, StaleVersion
-from llmqueue_operator.planning import QueuePlan
+from llmqueue_operator.errors import NotFound, NotLeading, Refused, StaleVersion
+from llmqueue_operator.planning import QueuePlan, Reason
 from support.applybench import KEY, NAME, ApplyBench, planned
 from support.clusterobjects import deployment, pod
 
@@ -87,6 +87,20 @@ UNREADY = pod("a", version=9, ready=None)
         ),
         pytest.param([pod("a", phase="Failed"), *marked("b")[1:]], True, id="one has ended"),
         pytest.param(
+            [*marked("b")[:2], pod("c", version=9, cost=COST)],
+            False,
+            id="named before, and its tag is not off yet",
+        ),
+        pytest.param(
+            [*marked("b")[:2], pod("c", version=9, cost="-2000")],
+            False,
+            id="a user's own cost that is lower than ours",
+        ),
+        pytest.param([*marked("b"), pod("d", replicaset="")], True, id="a pod that is no worker"),
+        pytest.param(
+            [*marked("b"), pod("d", deleting=True, cost=COST)], True, id="one named before is going"
+        ),
+        pytest.param(
             [pod("a", deleting=True), marked("b")[1], pod("c", version=9, ready=None)],
             True,
             id="one went, one NotReady: nobody is ended",
@@ -103,6 +117,26 @@ async def test_a_pod_known_not_to_be_ready_is_the_plan_s_matter() -> None:
     bench = ApplyBench()
     known = [pod("a", version=2, ready=None), *marked("b")[1:]]
     bench.pods(*known)
+    await bench.scale(planned(2, remove=("b",)))
+    assert bench.replicas == 2
+
+
+async def test_a_tag_that_the_watch_still_shows() -> None:
+    """The ReplicaSet controller may see it as long as we do: c would go instead of b."""
+    bench = ApplyBench()
+    bench.pods(*marked("b", "c"), fresh=marked("b"))
+    await bench.scale(planned(2, remove=("b",)))
+    assert bench.cluster.asked("cost") == [("pod-c", None)]
+    assert bench.cluster.asked("scale") == []
+    bench.pods(*marked("b"))
+    await bench.scale(planned(2, remove=("b",)))
+    assert bench.replicas == 2
+
+
+async def test_one_that_is_going_already_keeps_nobody() -> None:
+    """It carries its tag to the end, which may be a whole grace period away."""
+    bench = ApplyBench()
+    bench.pods(*marked("b"), pod("d", version=9, deleting=True, cost=COST))
     await bench.scale(planned(2, remove=("b",)))
     assert bench.replicas == 2
 
@@ -266,3 +300,25 @@ async def test_a_deployment_that_is_gone_is_noticed() -> None:
     with pytest.raises(NotFound):
         await bench.scale(planned(9))
     assert KEY not in bench.world.deployments
+
+
+@pytest.mark.parametrize("method", ["scale", "pods", "set_deletion_cost"])
+async def test_a_refusal_is_a_condition(method: str) -> None:
+    """A quota on replicas, a policy on pods, a right that is missing: a person must act, and reads
+    the server's words in the status."""
+    bench = ApplyBench()
+    tagged = method == "set_deletion_cost"
+    bench.pods(*marked(*("" if tagged else "b")))
+    bench.cluster.failures = {
+        "cost" if tagged else method: Refused("pods is forbidden: by the policy")
+    }
+    found = await bench.scale(planned(2, remove=("b",)))
+    assert found is not None
+    assert (found.type, found.status) == ("Ready", False)
+    assert found.reason == Reason.DEPLOYMENT_REFUSED
+    assert "by the policy" in found.message
+    assert bench.replicas == 3
+    bench.cluster.failures.clear()
+    bench.pods(*marked("b"))
+    assert await bench.scale(planned(2, remove=("b",))) is None
+    assert bench.replicas == 2

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from llmqueue_operator.apply import REFUSED_SECONDS
 from llmqueue_operator.errors import NotLeading, Refused
 from llmqueue_operator.names import DIGEST_ANNOTATION
 from llmqueue_operator.planning import Reason
@@ -176,4 +177,119 @@ async def test_a_creation_that_was_cut_short_is_completed(managed: list[dict[str
     assert "hand over" in bench.cluster.writes
     bench.cluster.calls.clear()
     await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert bench.cluster.writes == []
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["changed", "new"])
+async def test_what_was_refused_is_not_asked_for_all_the_time(there: bool) -> None:
+    """A write for each tick is a load for nothing; the condition stays meanwhile."""
+    bench = ApplyBench() if there else fresh(ApplyBench())
+    refusal = Refused("exceeded quota")
+    bench.cluster.failures = {"create": refusal, "apply": refusal}
+    first = await bench.applier.ensure(bench.member, wanted(bench), 4)
+    bench.cluster.calls.clear()
+    bench.now += REFUSED_SECONDS - 0.1
+    assert first is not None
+    assert await bench.applier.ensure(bench.member, wanted(bench), 4) == first
+    assert bench.cluster.calls == []
+    bench.now += 0.1
+    await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert bench.cluster.documents == []
+    assert bench.cluster.writes == ["check", "apply" if there else "create"], "tried again"
+    bench.cluster.failures.clear()
+    bench.now += REFUSED_SECONDS
+    assert await bench.applier.ensure(bench.member, wanted(bench), 4) is None
+    assert bench.cluster.documents
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["changed", "new"])
+async def test_what_was_changed_after_a_refusal_is_tried_at_once(there: bool) -> None:
+    bench = ApplyBench() if there else fresh(ApplyBench())
+    refusal = Refused("the image is not allowed")
+    bench.cluster.failures = {"create": refusal, "apply": refusal}
+    assert await bench.applier.ensure(bench.member, wanted(bench), 4)
+    bench.cluster.failures.clear()
+    assert await bench.applier.ensure(bench.member, wanted(bench, "worker:2"), 4) is None
+    assert len(bench.cluster.documents) == 1
+
+
+async def test_a_refusal_ends_with_the_term_and_with_the_queue() -> None:
+    for key in (None, KEY):
+        bench = ApplyBench()
+        bench.cluster.failures = {"apply": Refused("no")}
+        assert await bench.applier.ensure(bench.member, wanted(bench), 4)
+        bench.cluster.failures.clear()
+        bench.applier.forget(key)
+        assert await bench.applier.ensure(bench.member, wanted(bench), 4) is None
+
+
+# ---------------------------------------------------------------- which object, and whose
+
+
+async def test_an_apply_is_for_the_object_that_was_seen() -> None:
+    """Deleted a moment ago: an apply must not make a new one, with no replicas of the scaler."""
+    bench = fresh(ApplyBench())
+    await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert "uid" not in bench.cluster.documents[-1]["metadata"], "a new one has none yet"
+    await bench.applier.ensure(bench.member, wanted(bench, "worker:2"), 4)
+    uid = bench.world.deployments[KEY].uid
+    assert bench.cluster.documents[-1]["metadata"]["uid"] == uid
+    bench.show(deployment(applied="", uid="another"))
+    await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert bench.cluster.writes[-1] == "hand over"
+    assert bench.cluster.documents[-1]["metadata"]["uid"] == "another"
+
+
+async def test_a_template_that_somebody_edited_while_nobody_led() -> None:
+    """The digest says nothing of it: once in a term it is set right."""
+    bench = ApplyBench()
+    digest = wanted(bench)["metadata"]["annotations"][DIGEST_ANNOTATION]
+    edited = deployment(applied=digest, editors=("kubectl-edit",))
+    bench.show(edited)
+    assert await bench.applier.ensure(bench.member, wanted(bench), 4) is None
+    assert bench.cluster.writes == ["check", "hand over"]
+    generation = bench.world.deployments[KEY].generation
+    # A field of its own that it keeps, such as an annotation of `kubectl rollout restart`.
+    bench.show(
+        deployment(applied=digest, editors=("kubectl",), version=2000, generation=generation)
+    )
+    for _ in range(3):
+        await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert bench.cluster.writes == ["check", "hand over"]
+    bench.applier.forget()
+    await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert bench.cluster.writes == ["check", "hand over"] * 2
+
+
+async def test_a_template_of_our_own_is_not_written_at_the_first_look() -> None:
+    bench = ApplyBench()
+    digest = wanted(bench)["metadata"]["annotations"][DIGEST_ANNOTATION]
+    bench.show(deployment(applied=digest, scalers=("hpa",)))
+    await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert bench.cluster.writes == []
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        pytest.param(deployment(owner="", uid="n", version=9), Reason.NAME_TAKEN, id="nobody's"),
+        pytest.param(deployment(uid="n", version=9), None, id="this queue's own"),
+        pytest.param(
+            deployment(owner="", uid="n", version=9, deletionTimestamp="2026-01-01T00:00:00Z"),
+            None,
+            id="going",
+        ),
+    ],
+)
+async def test_the_deployment_as_it_is_now_is_judged(now: dict[str, Any], reason: Any) -> None:
+    """The watch shows a namesake's of before; meanwhile another one took the name."""
+    bench = ApplyBench()
+    bench.show(deployment(owner="uid-before"))
+    bench.cluster.deployments[NAME] = now
+    problem = await bench.applier.ensure(bench.member, wanted(bench), 4)
+    assert (problem.reason if problem else None) == reason
+    assert bench.world.deployments[KEY].uid == "n"
     assert bench.cluster.writes == []

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from llmqueue_operator.metrics import Metrics, registry
-from llmqueue_operator.planning import BoundBy, Condition, QueuePlan
+from llmqueue_operator.planning import BoundBy, QueuePlan
 from support import workerbench
 from support.clusterobjects import member
 from unit.planning.builders import seen, store
@@ -26,10 +26,6 @@ PLAN = QueuePlan(
     effective_rpm=59.5,
     eta_seconds=None,
     slot_seconds=8.25,
-    conditions=(
-        Condition("StoreAvailable", True, "AsExpected", ""),
-        Condition("WorkersAvailable", False, "WorkersFailing", "x"),
-    ),
     actual=3,
     draining=2,
 )
@@ -65,10 +61,50 @@ def test_a_queue() -> None:
     assert metric(shown, "llmqueue_jobs", **QUEUE, state="ready") == 7
     assert metric(shown, "llmqueue_jobs", **QUEUE, state="sent") == 2
     assert metric(shown, "llmqueue_bound_by", **QUEUE, limit="RequestsPerMinute") == 1
-    condition = {"type": "WorkersAvailable", "reason": "WorkersFailing"}
-    assert metric(shown, "llmqueue_condition", **QUEUE, **condition) == 0
-    condition = {"type": "StoreAvailable", "reason": "AsExpected"}
-    assert metric(shown, "llmqueue_condition", **QUEUE, **condition) == 1
+
+
+def status(**conditions: tuple[str, str]) -> dict[str, object]:
+    """Type → status and reason."""
+    return {
+        "desired": 4,
+        "conditions": [
+            {"type": kind, "status": value, "reason": reason, "message": "x"}
+            for kind, (value, reason) in conditions.items()
+        ],
+    }
+
+
+def test_conditions_are_those_of_the_status() -> None:
+    """Also of a queue that has no plan, and those that no plan knows of."""
+    metrics = Metrics()
+    metrics.reported(
+        "default/q",
+        status(Ready=("False", "InvalidSpec"), ReplicaConflict=("True", "AnotherScaler")),
+    )
+    shown = text(metrics)
+    for kind, reason, value in (
+        ("Ready", "InvalidSpec", 0),
+        ("ReplicaConflict", "AnotherScaler", 1),
+    ):
+        labels = {**QUEUE, "type": kind, "reason": reason}
+        assert metric(shown, "llmqueue_condition", **labels) == value, kind
+    metrics.reported("default/q", status(Ready=("True", "AsExpected")))
+    shown = text(metrics)
+    assert shown.count("llmqueue_condition{") == 1, "the last report counts"
+    metrics.reported("default/q", {})
+    assert "llmqueue_condition{" not in text(metrics)
+
+
+def test_a_queue_that_cannot_take_part_any_more() -> None:
+    """Its last plan is no fact any more; why it has none is."""
+    metrics = Metrics()
+    metrics.planned(member(), PLAN, None)
+    metrics.reported("default/q", status(Ready=("False", "InvalidSpec")))
+    metrics.unplan("default/q")
+    metrics.unplan("default/never")
+    shown = text(metrics)
+    assert "llmqueue_workers_desired{" not in shown
+    assert "llmqueue_condition{" in shown
 
 
 @pytest.mark.parametrize("snapshot", [None, store([seen("default/other")])], ids=["away", "new"])
@@ -86,6 +122,7 @@ def test_a_queue_that_is_gone_and_a_replica_that_leads_no_more() -> None:
     metrics = Metrics()
     for name in ("q", "b", "c"):
         metrics.planned(member(name), PLAN, None)
+        metrics.reported(f"default/{name}", status(Ready=("True", "AsExpected")))
     metrics.forget("default/b")
     metrics.forget("default/never")
     shown = text(metrics)

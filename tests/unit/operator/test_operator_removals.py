@@ -53,3 +53,20 @@ def test_a_new_term_begins_with_what_is_there() -> None:
     removals.unplanned(KEY, pods("a", "b"), (), rolling=False)
     removals.forget()
     assert removals.unplanned(KEY, pods("a"), (), rolling=False) == 0
+
+
+def test_the_last_old_pod_of_a_rollout() -> None:
+    """When it goes only new ones are left, and nothing looks like a rollout any more."""
+    removals = Removals()
+    removals.unplanned(KEY, pods("old", "new"), (), rolling=True)
+    assert removals.unplanned(KEY, pods("new"), (), rolling=False) == 0
+    assert removals.unplanned(KEY, pods(), (), rolling=False) == 1, "long over"
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["all", "this one"])
+def test_a_rollout_of_before_is_forgotten(key: str | None) -> None:
+    removals = Removals()
+    removals.unplanned(KEY, pods("old", "new"), (), rolling=True)
+    removals.forget(key)
+    removals.unplanned(KEY, pods("a", "b"), (), rolling=False)
+    assert removals.unplanned(KEY, pods("a"), (), rolling=False) == 1

@@ -102,7 +102,7 @@ async def needed() -> set[Right]:
     await cluster.hand_over(deployment())
     await cluster.scale("default", "q-worker", 3, version="1")
     await cluster.set_deletion_cost("default", "pod-a", None)
-    await cluster.write_status("default", "q", {})
+    await cluster.write_status("default", "q", "uid-q", {})
     await cluster.post_event("default", {})
     await cluster.lease("default", "l")
     await cluster.create_lease("default", {})

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from llmqueue_operator.controller import Controller
+from llmqueue_operator.errors import NotLeading
+from llmqueue_operator.groups import Assembly
 from llmqueue_operator.kube.kinds import LLMQUEUES, Kind
 from llmqueue_operator.metrics import Metrics
+from llmqueue_operator.reconciler import TICK_SECONDS
 from llmqueue_operator.settings import OperatorSettings
 from support.clusterobjects import llmqueue
 
@@ -60,3 +63,28 @@ async def test_a_look_that_a_lost_lease_cut_off(
     finally:
         terms.cancel()
         await asyncio.gather(terms, return_exceptions=True)
+
+
+async def test_a_renewal_that_is_late_is_no_lost_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The term goes on: a budget that was refused in between must not be forgotten until the next
+    event."""
+    settings = OperatorSettings(
+        namespace="default", pod="p", worker_image="w", connections_dir=tmp_path
+    )
+    controller = Controller(settings, Listing(), Metrics())  # type: ignore[arg-type]
+    controller._queue.add(BUDGET)
+    assert await controller._queue.take() == [BUDGET]
+
+    async def reconcile(*_: Any) -> float:
+        raise NotLeading("the Lease could not be renewed in time")
+
+    monkeypatch.setattr(controller._reconciler, "reconcile", reconcile)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await controller._one(BUDGET, Assembly(None, {}), None)
+    async with asyncio.timeout(10):
+        assert await controller._queue.take() == [BUDGET]
+    assert 0.5 * TICK_SECONDS < loop.time() - began < 3 * TICK_SECONDS
+    assert controller._metrics.reconciles["refused"] == 1

@@ -255,3 +255,10 @@ def test_a_young_pod_has_next_to_no_status(gone: set[str], empty: bool) -> None:
     assert (state.phase, state.ready) == (PENDING, False)
     del raw["status"]
     assert pod_state(raw) == state
+
+
+@pytest.mark.parametrize("editors", [(), ("kubectl-edit",), ("kubectl-edit", "argocd")])
+def test_who_else_owns_something_of_the_template(editors: tuple[str, ...]) -> None:
+    view = deployment_view(deployment(editors=editors, scalers=("llmqueue-scaler", "hpa")))
+    assert view.foreign_editors == tuple(sorted(editors))
+    assert view.foreign_scalers == ("hpa",)

@@ -250,7 +250,7 @@ def test_never_twice_at_once_and_nothing_is_lost(steps: list[tuple[Any, ...]]) -
                     queue.done(key, succeeded=succeeded)
                     working.discard(key)
                 case "failed", [key] if key in working:
-                    add(key, now() + queue.failed(key))
+                    due[key] = now() + queue.failed(key)
                 case "drop", [key]:
                     queue.drop(key)
                     due.pop(key, None)
@@ -267,5 +267,28 @@ def test_never_twice_at_once_and_nothing_is_lost(steps: list[tuple[Any, ...]]) -
             working.discard(key)
         await collect(200)
         assert due == {}, "these never came"
+
+    run_virtually(scenario())
+
+
+def test_what_has_failed_waits_whatever_happens_meanwhile() -> None:
+    """An API server in trouble sends events all the time: they must not undo the pause."""
+
+    async def scenario() -> None:
+        queue = WorkQueue(now)
+        queue.add("a")
+        await queue.take()
+        pause = queue.failed("a")
+        queue.done("a", succeeded=False)
+        for delay in (0, 0.1, 50):
+            queue.add("a", delay=delay)
+        queue.add("b")
+        assert await queue.take() == ["b"], "others do not wait"
+        assert await queue.take() == ["a"]
+        assert now() == pytest.approx(pause)
+        queue.add("a", delay=3)
+        queue.done("a")
+        queue.add("a")
+        assert await within(1, queue) == ["a"], "after a success an earlier time counts again"
 
     run_virtually(scenario())

@@ -246,3 +246,48 @@ def test_a_queue_that_cannot_be_read_is_reported_under_its_own_name() -> None:
     world.observe(LLMQUEUES, llmqueue(version=2, limits={}))
     assert world.budgets() == [KEY]
     assert [view.resource for view in world.members(KEY)] == [None]
+
+
+# ---------------------------------------------------------------- labels that others copied
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(pod(replicaset=""), id="nobody's"),
+        pytest.param(pod(replicaset="debug-abc"), id="another Deployment's"),
+        pytest.param(pod(replicaset="q-worker"), id="a ReplicaSet of no Deployment"),
+        pytest.param(pod(replicaset="q-workers-abc"), id="a longer name"),
+        pytest.param(pod(queue="q", replicaset="b-worker-abc"), id="another queue's"),
+    ],
+)
+def test_a_pod_that_only_carries_the_label(raw: dict[str, Any]) -> None:
+    """Counted as a worker, it would make the operator ask for one less, or end a busy one."""
+    world = World()
+    assert world.observe(PODS, raw) == KEY
+    assert world.replace_all(PODS, [raw]) == set()
+    assert world.pods == {}
+
+
+def test_a_deployment_that_only_carries_the_label() -> None:
+    """A copy made by hand under another name must not hide the real one, nor its end end it."""
+    world = World()
+    copy = deployment(name="q-worker-copy", uid="copy", version=9)
+    world.observe(DEPLOYMENTS, copy)
+    assert world.deployments == {}
+    world.observe(DEPLOYMENTS, deployment(version=5))
+    world.observe(DEPLOYMENTS, copy)
+    world.observe(DEPLOYMENTS, copy, deleted=True)
+    world.replace_all(DEPLOYMENTS, [copy, deployment(version=5)])
+    assert shown(world, DEPLOYMENTS) == {"uid-deployment-q"}
+
+
+def test_a_pod_that_its_replicaset_has_released() -> None:
+    """Taken out for a closer look, by a label: it is no worker any more, but keeps the queue's."""
+    world = World()
+    world.observe(PODS, pod("a", version=1))
+    world.observe(PODS, pod("b", version=1))
+    world.observe(PODS, pod("a", version=2, replicaset=""))
+    assert set(world.pods[KEY]) == {"b"}
+    world.observe(PODS, pod("b", version=3, replicaset=""), deleted=True)
+    assert world.pods == {}
