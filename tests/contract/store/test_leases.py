@@ -266,3 +266,17 @@ async def test_drain_marks_lapse(bench: StoreBench) -> None:
     await bench.advance(4.1)
     assert not (await beat(bench)).draining
     assert (await bench.claim()).grants
+
+
+async def test_time_with_the_provider_has_no_waits_in_it(bench: StoreBench) -> None:
+    """S19: a job that waited for a minute held a slot for five seconds."""
+    await bench.enqueue()
+    await bench.advance(60)
+    grant = await bench.take()
+    assert await bench.send(grant) == [True]
+    await bench.advance(5)
+    await bench.settle(grant)
+    await bench.advance(60)
+    (queue,) = (await bench.store.snapshot(bench.queue, horizon_seconds=0)).queues
+    assert queue.busy_ms == pytest.approx(5000, abs=500)
+    assert queue.grants == 1
