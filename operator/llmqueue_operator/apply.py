@@ -228,13 +228,12 @@ class Applier:
     async def _write_replicas(
         self, member: Member, found: DeploymentView, plan: QueuePlan, known: _Known
     ) -> None:
-        now, force = self._clock(), False
+        now = self._clock()
         self._check()
         try:
             answer = await self._scale(member, found, plan.replicas, force=False)
         except FieldConflict as exc:
-            force = known.contest.may_write(now)
-            if not force:
+            if not known.contest.may_write(now):
                 known.contest = known.contest.lost(exc.managers, now)
                 return
             self._check()

@@ -59,8 +59,6 @@ class KubeClient:
     def __init__(self, configuration: Any) -> None:
         self._configuration = configuration
         self._api: Any = ApiClient(configuration)
-        self.answered_at: float | None = None
-        """Loop time of the last answer of any kind."""
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None) -> KubeClient:
@@ -181,7 +179,6 @@ class KubeClient:
             raise ApiUnavailable(
                 f"the API server does not answer: {exc or type(exc).__name__}"
             ) from exc
-        self.answered_at = asyncio.get_running_loop().time()
         found = _document(raw)
         if answer.status >= 400:
             raise _error(int(answer.status), found)

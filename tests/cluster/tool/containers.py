@@ -80,4 +80,4 @@ def ctr(*arguments: str) -> str:
 
 
 def _runs(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}/root/.")
+    return os.path.exists(os.path.join("/proc", str(pid), "root", "."))

@@ -4,14 +4,13 @@ watch are tested with the worker's own checks.)"""
 from __future__ import annotations
 
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from llmqueue.probes import STUCK_SECONDS, LoopWatch, ProbeServer
+from support.probing import probed
 from support.virtualtime import now, run_virtually
 
 
@@ -32,13 +31,7 @@ class Bench:
         raise RuntimeError("a fault in a check")
 
     def get(self, path: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{self.server.port}{path}"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as exc:
-            with exc:
-                return exc.code, exc.read().decode()
+        return probed(self.server.port, path)
 
 
 @pytest.fixture

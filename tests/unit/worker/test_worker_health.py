@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +12,7 @@ from llmqueue.states import OutcomeClass, RefusalReason, WaitReason
 from llmqueue_worker.health import health_server
 from llmqueue_worker.inflight import InFlight
 from llmqueue_worker.metrics import Stats
+from support.probing import probed
 from support.workerbench import metric
 
 
@@ -25,13 +24,7 @@ class Bench:
         self.health = health_server(self.stats, self.watch, port=0, host="127.0.0.1")
 
     def get(self, path: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{self.health.port}{path}"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as exc:
-            with exc:
-                return exc.code, exc.read().decode()
+        return probed(self.health.port, path)
 
 
 @pytest.fixture
