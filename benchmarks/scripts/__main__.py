@@ -17,9 +17,11 @@ from benchmarks.scripts import scenarios
 from benchmarks.scripts.bench import PAYLOAD, Bench, bench
 from benchmarks.scripts.report import markdown
 from benchmarks.scripts.server_time import times
+from llmqueue_worker.batching import MOST_ITEMS
 
 HERE = Path(__file__).parent
 DEPTHS = (1_000, 100_000, 1_000_000)
+TENANTS = 10_000
 LEASES, DUE, CANCELLED = 20_000, 100_000, 100_000
 TURNS, CLAIMS = 100, 2_000
 MEMORY_JOBS = 100_000
@@ -42,6 +44,15 @@ def _scenarios(share: float) -> list[tuple[str, Scenario]]:
                 partial(scenarios.claims_only, depth=depth, turns=turns),
             ),
         ]
+    tenants = some(TENANTS)
+    listed += [
+        (
+            f"{tenants:,} jobs of {owners}, {size} a claim",
+            partial(scenarios.tenants_claimed, tenants=number, jobs=tenants, size=size),
+        )
+        for size in (1, MOST_ITEMS)
+        for owners, number in (("one tenant", 1), ("a tenant each", tenants))
+    ]
     leases, due, cancelled = map(some, (LEASES, DUE, CANCELLED))
     return [
         *listed,

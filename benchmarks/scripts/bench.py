@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import itertools
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from benchmarks.scripts.server_time import ServerTime
@@ -33,30 +34,48 @@ class Bench:
         self.clock = clock
         self._code = code
 
-    def jobs(self, count: int, *, delay_seconds: float = 0.0, keyed: bool = False) -> list[NewJob]:
-        """New jobs with PAYLOAD; `keyed`: under idempotency keys."""
+    def jobs(
+        self,
+        count: int,
+        *,
+        delay_seconds: float = 0.0,
+        keyed: bool = False,
+        tenants: Iterable[str] = (),
+    ) -> list[NewJob]:
+        """New jobs with PAYLOAD; `keyed`: under idempotency keys; `tenants`: whose, one by one."""
         digest = keys.fingerprint(PAYLOAD) if keyed else None
+        owners = itertools.chain(tenants, itertools.repeat(""))
         return [
             NewJob(
                 keys.new_job_id(self._code),
                 QUEUE,
                 PAYLOAD,
                 Charge(30, 16, 40_000),
+                tenant=tenant,
                 model="gpt-4.1-mini",
                 fingerprint=digest,
                 delay_seconds=delay_seconds,
             )
-            for _ in range(count)
+            for _, tenant in zip(range(count), owners, strict=False)
         ]
 
     async def fill(
-        self, count: int, *, delay_seconds: float = 0.0, keyed: bool = False
+        self,
+        count: int,
+        *,
+        delay_seconds: float = 0.0,
+        keyed: bool = False,
+        tenants: Iterable[str] = (),
     ) -> list[str]:
         """Enqueue `count` jobs in chunks; returns their ids."""
         ids: list[str] = []
+        owners = iter(tenants)
         for start in range(0, count, CHUNK_JOBS):
             chunk = self.jobs(
-                min(CHUNK_JOBS, count - start), delay_seconds=delay_seconds, keyed=keyed
+                min(CHUNK_JOBS, count - start),
+                delay_seconds=delay_seconds,
+                keyed=keyed,
+                tenants=owners,
             )
             with self.clock("enqueue"):
                 await self.store.enqueue(chunk)

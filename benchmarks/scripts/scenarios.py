@@ -65,6 +65,18 @@ async def claims_only(bench: Bench, *, depth: int, turns: int) -> Durations:
     return {"claim": bench.clock.take()["claim"]}
 
 
+async def tenants_claimed(bench: Bench, *, tenants: int, jobs: int, size: int) -> Durations:
+    """Claims of `size` jobs each, until `jobs` that belong to so many tenants are gone."""
+    bench.clock.recording = False
+    await bench.fill(jobs, tenants=(f"tenant-{n % tenants}" for n in range(jobs)))
+    await bench.claim(0)
+    await bench.advance(2)  # pacers start empty
+    bench.clock.recording = True
+    for _ in range(jobs // size):
+        await bench.settle(await _claimed(bench, size))
+    return {f"claim × {size}": bench.clock.take()["claim"]}
+
+
 async def leases_expire(bench: Bench, *, leases: int) -> Durations:
     """All at once, half of them sent: workers vanished with everything that they held."""
     bench.clock.recording = False

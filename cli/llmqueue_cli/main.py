@@ -59,6 +59,7 @@ def _register() -> None:
         QUEUES: {
             "queues": queues.queues,
             "queue": queues.queue,
+            "tenants": queues.tenants,
             "suspend": queues.suspend,
             "unsuspend": queues.unsuspend,
             "resume": queues.resume,

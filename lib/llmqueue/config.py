@@ -95,6 +95,15 @@ class BudgetConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """Of each single tenant. `burst`: calls that it may make at once after a pause."""
+
+    requests_per_second: int | None = None
+    burst: int | None = None
+    max_in_flight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class QueueConfig:
     """One LLMQueue on a budget."""
 
@@ -113,6 +122,9 @@ class QueueConfig:
     retention: Retention = Retention()
     idempotency_seconds: int = 86_400
     job_deadline_seconds: float | None = None
+    per_tenant: TenantLimits | None = None
+    band_max_in_flight: tuple[int | None, ...] = ()
+    """Calls in flight of each band, the most urgent first; empty = no band has a limit."""
 
 
 @dataclass(frozen=True, slots=True)

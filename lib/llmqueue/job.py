@@ -10,7 +10,8 @@ from llmqueue.states import JobState
 MIN_PRIORITY, DEFAULT_PRIORITY, MAX_PRIORITY = 1, 5, 10
 MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_RESULT_BYTES = 1024 * 1024
-BANDS = 4
+BAND_NAMES = ("urgent", "high", "normal", "low")
+BANDS = len(BAND_NAMES)
 
 
 def band_of(priority: int) -> int:

@@ -6,20 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llmqueue.config import BudgetConfig, QueueConfig
-from llmqueue.spec import LLMQueue, budget_config, queue_config
+from llmqueue.spec import LLMQueue, budget_config, differing_limits, queue_config
 from llmqueue_operator.planning import Condition, ConditionType, Reason, ScalingSpec
 from llmqueue_operator.planning.spec import scaling_spec
 from llmqueue_operator.views import QueueView
-
-_LIMITS = (
-    "requests_per_minute",
-    "tokens_per_minute",
-    "input_tokens_per_minute",
-    "output_tokens_per_minute",
-    "requests_per_day",
-    "tokens_per_day",
-    "max_in_flight",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +92,12 @@ def _problem(view: QueueView, members: Sequence[Member]) -> Condition | None:
 
 def _conflicts(members: Sequence[Member]) -> tuple[Condition, ...]:
     """Limits that differ: the lowest counts, and everybody is told."""
-    differing: list[str] = []
-    for name in _LIMITS:
-        declared = {getattr(m.resource.spec.limits, name) for m in members}
-        if len(declared) > 1:
-            differing.append(name)
+    differing = differing_limits([member.resource for member in members])
     if not differing:
         return ()
-    fields = ", ".join(_camel(name) for name in differing)
+    fields = ", ".join(differing)
     message = f"members of the shared budget declare different limits ({fields}); the lowest counts"
     return (Condition(ConditionType.BUDGET_CONFLICT, True, Reason.LIMITS_DIFFER, message),)
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
 
 
 def _condition(kind: ConditionType, reason: Reason, message: str) -> Condition:

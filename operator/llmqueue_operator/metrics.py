@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llmqueue.documents import objects_at
+from llmqueue.job import BAND_NAMES
 from llmqueue.store.port import BudgetSnapshot, QueueSnapshot
 from llmqueue_operator.groups import Member
 from llmqueue_operator.planning import QueuePlan
@@ -31,6 +32,18 @@ _PLANNED: tuple[tuple[str, str, Callable[[QueuePlan], float]], ...] = (
     ("replicas", "Pods that are asked for.", lambda p: p.replicas),
     ("effective_requests_per_minute", "What the budget allows.", lambda p: p.effective_rpm),
     ("slot_seconds", "Time that a job occupies a slot.", lambda p: p.slot_seconds),
+)
+
+
+_SEEN: tuple[tuple[str, str, Callable[[QueueSnapshot], float]], ...] = (
+    ("oldest_ready_seconds", "Age of the oldest job that waits.", lambda q: q.oldest_ready_seconds),
+    ("jobs_held_back", "Ready jobs that limits of tenants and bands keep.", lambda q: q.held_back),
+    ("tenants_waiting", "Tenants with ready jobs.", lambda q: q.tenants_waiting),
+    ("tenants_parked", "Of these, those at a limit of their own.", lambda q: q.tenants_parked),
+)
+_BY_BAND: tuple[tuple[str, str, Callable[[QueueSnapshot], Sequence[int]]], ...] = (
+    ("jobs_ready", "Ready jobs by priority class.", lambda q: q.ready_by_band),
+    ("jobs_in_flight", "Jobs with workers by priority class.", lambda q: q.in_flight_by_band),
 )
 
 
@@ -180,11 +193,22 @@ class Exporter:
             },
             "state",
         )
-        yield self._gauge(
-            "oldest_ready_seconds",
-            "Age of the oldest job that waits.",
-            {(q.namespace, q.name): seen.oldest_ready_seconds for q, seen in queues if seen},
-        )
+        for name, text, number in _SEEN:
+            yield self._gauge(
+                name, text, {(q.namespace, q.name): number(seen) for q, seen in queues if seen}
+            )
+        for name, text, by_band in _BY_BAND:
+            yield self._gauge(
+                name,
+                text,
+                {
+                    (q.namespace, q.name, band): float(count)
+                    for q, seen in queues
+                    if seen is not None
+                    for band, count in zip(BAND_NAMES, by_band(seen), strict=False)
+                },
+                "band",
+            )
 
     def _conditions(self) -> Iterator[Metric]:
         yield self._gauge(

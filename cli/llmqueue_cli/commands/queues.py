@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -114,6 +115,40 @@ def _describe(status: dict[str, Any]) -> None:
     ]
     for label, value in lines:
         print(f"{label + ':':11} {value}")
+
+
+def tenants(
+    name: QueueName,
+    limit: Annotated[int, typer.Option(help="Show so many at most.", min=1, max=1000)] = 20,
+    as_json: AsJson = False,
+    redis_url: RedisUrl = None,
+    data_dir: DataFolder = None,
+) -> None:
+    """Show which tenants of a queue wait, and which are at a limit of their own.
+
+    Those with most waiting jobs come first. With --json one array.
+    """
+
+    async def work(store: Store) -> Exit:
+        rows = await store.tenants(await _known(store, name), limit=limit)
+        if as_json:
+            print_json([asdict(row) for row in rows])
+        else:
+            print_table(
+                ("TENANT", "WAITING", "IN FLIGHT", "AT ITS LIMIT"),
+                [
+                    (
+                        row.tenant or "–",
+                        row.waiting,
+                        row.in_flight,
+                        f"≤ {duration(row.parked_seconds)}" if row.parked_seconds else "–",
+                    )
+                    for row in rows
+                ],
+            )
+        return Exit.OK
+
+    with_store(redis_url, data_dir, work)
 
 
 def _steer(

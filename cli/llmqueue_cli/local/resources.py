@@ -13,6 +13,7 @@ from llmqueue.spec import (
     LLMQueue,
     budget_config,
     budget_id,
+    differing_limits,
     load_manifests,
     queue_config,
     queue_id,
@@ -69,6 +70,12 @@ class Sources:
             members.setdefault(budget_id(queue), []).append(queue)
             for path in unserved_fields(queue):
                 self._note(f"{queue_id(queue)}: {path} has no effect in this version")
+        for budget, group in members.items():
+            if differing := differing_limits(group):
+                self._note(
+                    f"the members of {budget} declare different limits ({', '.join(differing)}):"
+                    " the lowest counts"
+                )
         return tuple(
             LocalGroup(budget_config(group), tuple(self._local(queue) for queue in group))
             for group in members.values()

@@ -5,7 +5,13 @@ The CRD in crds/ is the source of truth; a test holds these models to it, field 
 
 from __future__ import annotations
 
-from llmqueue.spec.convert import budget_config, budget_id, queue_config, queue_id
+from llmqueue.spec.convert import (
+    budget_config,
+    budget_id,
+    differing_limits,
+    queue_config,
+    queue_id,
+)
 from llmqueue.spec.environment import worker_environment
 from llmqueue.spec.manifests import load_manifests
 from llmqueue.spec.resource import API_VERSION, KIND, LLMQueue, LLMQueueSpec
@@ -18,6 +24,7 @@ __all__ = [
     "LLMQueueSpec",
     "budget_config",
     "budget_id",
+    "differing_limits",
     "load_manifests",
     "queue_config",
     "queue_id",

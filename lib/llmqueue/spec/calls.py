@@ -67,6 +67,15 @@ class PerTenant(Section):
     max_in_flight: InFlight | None = None
 
 
+class PerBand(Section):
+    """Calls in flight of each priority class."""
+
+    urgent: InFlight | None = None
+    high: InFlight | None = None
+    normal: InFlight | None = None
+    low: InFlight | None = None
+
+
 class Limits(Section):
     requests_per_minute: Requests | None = None
     tokens_per_minute: Tokens | None = None
@@ -80,6 +89,7 @@ class Limits(Section):
     default_max_output_tokens: Annotated[Int, Field(ge=1, le=10_000_000)] = 4096
     shared_budget: SharedBudget | None = None
     per_tenant: PerTenant | None = None
+    max_in_flight_per_band: PerBand | None = None
 
 
 class Timeouts(Section):

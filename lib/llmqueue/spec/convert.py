@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from pydantic.alias_generators import to_camel
+
 from llmqueue.config import (
     BreakerPolicy,
     BudgetConfig,
@@ -12,11 +14,12 @@ from llmqueue.config import (
     Retention,
     RetryPolicy,
     Schedule,
+    TenantLimits,
     UnknownOutcomePolicy,
 )
 from llmqueue.errors import InvalidResource
 from llmqueue.profiles import PROFILES
-from llmqueue.spec.calls import CircuitBreaker, Limits, Retry
+from llmqueue.spec.calls import CircuitBreaker, Limits, PerBand, PerTenant, Retry
 from llmqueue.spec.resource import LLMQueue
 from llmqueue.spec.running import RetentionSpec
 from llmqueue.states import LimitUnit
@@ -45,6 +48,27 @@ def budget_id(queue: LLMQueue) -> str:
 
 def _lowest(values: Iterable[int | None]) -> int | None:
     return min((value for value in values if value is not None), default=None)
+
+
+_COMMON = (
+    "requests_per_minute",
+    "tokens_per_minute",
+    "input_tokens_per_minute",
+    "output_tokens_per_minute",
+    "requests_per_day",
+    "tokens_per_day",
+    "max_in_flight",
+)
+
+
+def differing_limits(members: Sequence[LLMQueue]) -> tuple[str, ...]:
+    """Fields of spec.limits that the members of one budget declare differently: the lowest counts,
+    and they should be told."""
+    return tuple(
+        to_camel(name)
+        for name in _COMMON
+        if len({getattr(queue.spec.limits, name) for queue in members}) > 1
+    )
 
 
 def budget_config(members: Sequence[LLMQueue]) -> BudgetConfig:
@@ -108,7 +132,25 @@ def queue_config(queue: LLMQueue) -> QueueConfig:
         retention=_retention(spec.queue.retention),
         idempotency_seconds=spec.queue.idempotency_seconds,
         job_deadline_seconds=None if deadline is None else float(deadline),
+        per_tenant=_tenant_limits(spec.limits.per_tenant),
+        band_max_in_flight=_band_limits(spec.limits.max_in_flight_per_band),
     )
+
+
+def _tenant_limits(declared: PerTenant | None) -> TenantLimits | None:
+    if declared is None:
+        return None
+    return TenantLimits(
+        requests_per_second=declared.requests_per_second,
+        burst=declared.burst_requests,
+        max_in_flight=declared.max_in_flight,
+    )
+
+
+def _band_limits(declared: PerBand | None) -> tuple[int | None, ...]:
+    if declared is None:
+        return ()
+    return (declared.urgent, declared.high, declared.normal, declared.low)
 
 
 def _retry(retry: Retry) -> RetryPolicy:

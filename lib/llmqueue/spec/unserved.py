@@ -10,7 +10,6 @@ def unserved_fields(queue: LLMQueue) -> tuple[str, ...]:
     spec = queue.spec
     asked = {
         "spec.limits.learnFromHeaders": spec.limits.learn_from_headers == "Both",
-        "spec.limits.perTenant": spec.limits.per_tenant is not None,
         "spec.spend.caps": bool(spec.spend.caps),
         "spec.spend.features": bool(spec.spend.features),
         "spec.spend.prices": bool(spec.spend.prices),

@@ -8,7 +8,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from llmqueue.config import BudgetConfig, Limit, QueueConfig, RegistryEntry, Schedule
+from llmqueue.config import (
+    BudgetConfig,
+    Limit,
+    QueueConfig,
+    RegistryEntry,
+    Schedule,
+    TenantLimits,
+)
 from llmqueue.job import NewJob, band_of
 from llmqueue.outcome import LimitHint
 from llmqueue.states import JobState, LimitUnit, OutcomeClass
@@ -99,8 +106,22 @@ def _schedule_json(schedule: Schedule) -> dict[str, Any]:
     )
 
 
+def _tenant_json(limits: TenantLimits | None) -> dict[str, Any] | None:
+    if limits is None or limits == TenantLimits():
+        return None
+    rate = limits.requests_per_second
+    return _without_nulls(
+        {
+            "every_ms": None if rate is None else 1000 / rate,
+            "burst": limits.burst or rate or 1,
+            "in_flight": limits.max_in_flight,
+        }
+    )
+
+
 def queue_json(config: QueueConfig) -> str:
     retry, keep = config.retry, config.retention
+    bands = config.band_max_in_flight
     return dumps(
         _without_nulls(
             {
@@ -108,6 +129,9 @@ def queue_json(config: QueueConfig) -> str:
                 "weight": config.weight,
                 "max_jobs": config.max_jobs,
                 "max_bytes": config.max_bytes,
+                "tenant": _tenant_json(config.per_tenant),
+                # 0 = none: what is null in the middle of an array would end it.
+                "bands": [most or 0 for most in bands] if any(bands) else None,
                 "idempotency_ms": milliseconds(config.idempotency_seconds),
                 "retry": {
                     "rate": _schedule_json(retry.rate_limit),

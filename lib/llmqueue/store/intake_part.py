@@ -14,6 +14,9 @@ from llmqueue.states import TERMINAL_STATES, JobState
 from llmqueue.store import codec, keys, views
 from llmqueue.store.connection import translated
 from llmqueue.store.executor import Executor
+from llmqueue.store.port import TenantView
+
+_TENANTS_LOOKED_AT = 1000
 
 
 class IntakePart:
@@ -93,6 +96,21 @@ class IntakePart:
             raise UnknownJob(f"no job {job_id!r}, or its retention is over")
         return codec.STATES[letter.decode()]
 
+    async def tenants(self, queue: str, *, limit: int = 20) -> list[TenantView]:
+        raw = await self._redis.run(
+            "tenants", await self._redis.budget(queue), queue, _TENANTS_LOOKED_AT
+        )
+        rows = sorted(json.loads(raw), key=lambda row: (-row["waiting"], row["tenant"]))
+        return [
+            TenantView(
+                tenant=row["tenant"],
+                waiting=int(row["waiting"]),
+                in_flight=int(row["in_flight"]),
+                parked_seconds=max(0.0, row["parked_ms"] / 1000),
+            )
+            for row in rows[:limit]
+        ]
+
     async def queue_status(self, queue: str) -> dict[str, Any]:
         budget = await self._redis.budget(queue)
         raw, plan = await asyncio.gather(
@@ -106,10 +124,20 @@ class IntakePart:
         raw, plan = await asyncio.gather(
             self._redis.run("snapshot", budget, 0), self._redis.plan(job.queue)
         )
-        ahead = 0
+        ahead, parked = 0, False
         if job.state not in TERMINAL_STATES:
             ahead = await self._ahead(budget, job)
-        return views.explain(job, json.loads(raw), plan, ahead)
+            parked = await self._parked(budget, job)
+        return views.explain(job, json.loads(raw), plan, ahead, parked=parked)
+
+    async def _parked(self, budget: str, job: JobView) -> bool:
+        """Whether its tenant may not go on now."""
+        member = f"{band_of(job.priority)} {job.tenant}"
+        with translated():
+            score = await self._redis.client.zscore(
+                f"{keys.prefix(budget)}parked:{job.queue}", member
+            )
+        return score is not None
 
     async def _ahead(self, budget: str, job: JobView) -> int:
         """How many jobs of its own lane go before it, by enqueue number."""

@@ -33,6 +33,11 @@ def _queue_snapshot(raw: Mapping[str, Any]) -> QueueSnapshot:
         last_settle_seconds=settle_ms / 1000 if settle_ms else None,
         suspended=bool(raw["suspended"]),
         charged={unit: int(amount) for unit, amount in raw["charged"].items()},
+        held_back=int(raw["held_back"]),
+        ready_by_band=tuple(int(ready) for ready, _ in raw["bands"]),
+        in_flight_by_band=tuple(int(held) for _, held in raw["bands"]),
+        tenants_waiting=int(raw["tenants"]),
+        tenants_parked=int(raw["parked"]),
     )
 
 

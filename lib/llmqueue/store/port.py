@@ -210,6 +210,20 @@ class QueueSnapshot:
     charged: Mapping[str, int]
     """Ever charged per unit (requests, input_tokens, output_tokens, tokens): with `grants`, the
     expected charge per grant."""
+    held_back: int = 0
+    """Ready jobs that the limits of their tenants and bands keep from running beside the others; of
+    very many tenants an estimate."""
+    ready_by_band: tuple[int, ...] = ()
+    """The most urgent band first."""
+    in_flight_by_band: tuple[int, ...] = ()
+    tenants_waiting: int = 0
+    """With something ready, those that may not go on now (parked) too."""
+    tenants_parked: int = 0
+
+    @property
+    def claimable(self) -> int:
+        """Ready jobs that workers could be busy with."""
+        return self.states.get(JobState.READY, 0) - self.held_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +291,17 @@ class PlannerStore(Protocol):
 # ---------------------------------------------------------------- producers and readers
 
 
+@dataclass(frozen=True, slots=True)
+class TenantView:
+    """What one tenant has in a queue. `parked_seconds`: how much longer it may not go on at most;
+    0 = it has its turns."""
+
+    tenant: str
+    waiting: int
+    in_flight: int
+    parked_seconds: float = 0.0
+
+
 class IntakeStore(Protocol):
     """What producers and readers use."""
 
@@ -298,6 +323,11 @@ class IntakeStore(Protocol):
 
     async def cancel(self, job_id: str) -> JobState:
         """Cancel; returns the state after it (`sent`: the worker was told)."""
+        ...
+
+    async def tenants(self, queue: str, *, limit: int = 20) -> list[TenantView]:
+        """Tenants with something ready, those with most of it first; found among the first 1,000
+        in turn of each band."""
         ...
 
     async def queue_status(self, queue: str) -> dict[str, Any]:

@@ -159,7 +159,12 @@ def queue_status(
 
 
 def explain(
-    job: JobView, snapshot: Mapping[str, Any], plan: Mapping[str, str], ahead: int
+    job: JobView,
+    snapshot: Mapping[str, Any],
+    plan: Mapping[str, str],
+    ahead: int,
+    *,
+    parked: bool = False,
 ) -> dict[str, Any]:
     """Why a job is where it is: state, reason, how long, its position, and the limit that binds."""
     answer: dict[str, Any] = {
@@ -172,6 +177,8 @@ def explain(
     }
     if job.state is JobState.READY:
         reason, wait = _hold_up(job.queue, snapshot)
+        if reason is None and parked:
+            reason = "its tenant is at its own limit (spec.limits.perTenant)"
         rate = number(plan.get("effective_rpm")) or 0.0
         answer["position"] = ahead + 1
         answer["limit"] = plan.get("bound_by") or None

@@ -141,7 +141,7 @@ class WorkerPart:
         )
 
     async def leave(self, queue: str, worker: str) -> None:
-        await self._redis.run("leave", await self._redis.budget(queue), worker)
+        await self._redis.run("leave", await self._redis.budget(queue), queue, worker)
 
     async def wait_for_work(self, queue: str, timeout_seconds: float) -> bool:
         budget = await self._redis.budget(queue)

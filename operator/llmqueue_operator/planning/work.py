@@ -10,8 +10,9 @@ from llmqueue.store.port import QueueSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Jobs by what they need: `claimable` now, `due` before a new worker is ready, `in_flight`
-    with any worker, of these `draining` with workers that go.
+    """Jobs by what they need: `claimable` now (as far as the limits of their tenants and bands let
+    them run), `due` before a new worker is ready, `in_flight` with any worker, of these `draining`
+    with workers that go.
 
     A suspended queue hands nothing out: only its running calls are work.
     """
@@ -47,5 +48,4 @@ def work_of(seen: QueueSnapshot, draining_in_flight: int) -> Work:
     in_flight = seen.states.get(JobState.LEASED, 0) + seen.states.get(JobState.SENT, 0)
     if seen.suspended:
         return Work(0, 0, in_flight, draining_in_flight, wants_grants=False)
-    ready = seen.states.get(JobState.READY, 0)
-    return Work(ready, seen.due_soon, in_flight, draining_in_flight)
+    return Work(seen.claimable, seen.due_soon, in_flight, draining_in_flight)

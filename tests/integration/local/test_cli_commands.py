@@ -79,7 +79,10 @@ class Cli:
         """Claim the next job, send it, settle it; returns its id."""
 
         async def work(store: RedisStore) -> str:
-            (grant,) = (await store.claim(ClaimRequest(QUEUE, "w:1", 1))).grants
+            while not (reply := await store.claim(ClaimRequest(QUEUE, "w:1", 1))).grants:
+                assert reply.wait_seconds < 1, f"nothing to claim: {reply.reason}"
+                await asyncio.sleep(reply.wait_seconds)
+            (grant,) = reply.grants
             (sent,) = await store.mark_sent(QUEUE, [(grant.id, grant.fence)], credential="")
             assert sent.ok
             await store.settle(
@@ -197,7 +200,7 @@ def test_a_full_queue_says_how_many_were_stored(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("command", [["enqueue", "nope", "-f", "-"], ["queue", "nope"],
-                                     ["jobs", "nope"], ["suspend", "nope"], ["resume", "x/nope"],
+                                     ["jobs", "nope"], ["suspend", "nope"], ["tenants", "nope"], ["resume", "x/nope"],
                                      ["review", "list", "nope"]])  # fmt: skip
 def test_an_unknown_queue_is_named_with_those_that_exist(cli: Cli, command: list[str]) -> None:
     answer = cli(*command, stdin=line())
@@ -345,6 +348,18 @@ def test_cancel_goes_on_after_a_bad_id(cli: Cli) -> None:
     assert answer.code == 4
     assert answer.out.splitlines() == [f"{ids[0]} cancelled", f"{ids[1]} cancelled"]
     assert cli("queue", "batch", "--json").json["states"]["cancelled"] == 2
+
+
+def test_who_waits(cli: Cli) -> None:
+    """Tenants with most waiting jobs first; a queue without any has none."""
+    assert cli("tenants", "batch", "--json").json == []
+    cli.ids(line(tenant="a"), *[line(tenant="b")] * 2, line())
+    rows = cli("tenants", "batch", "--json").json
+    assert rows[0] == {"tenant": "b", "waiting": 2, "in_flight": 0, "parked_seconds": 0.0}
+    assert [row["tenant"] for row in rows] == ["b", "", "a"]
+    shown = cli("tenants", "batch", "--limit", "2").out.splitlines()
+    assert len(shown) == 3
+    assert shown[2].split() == ["–", "1", "0", "–"]
 
 
 def test_suspend_and_unsuspend(cli: Cli) -> None:

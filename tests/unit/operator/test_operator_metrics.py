@@ -44,7 +44,18 @@ def text(metrics: Metrics) -> str:
 def test_a_queue() -> None:
     metrics = Metrics()
     snapshot = store(
-        [seen("default/other", ready=9), replace(seen(ready=7, sent=2), oldest_ready_seconds=61.5)]
+        [
+            seen("default/other", ready=9),
+            replace(
+                seen(ready=7, sent=2),
+                oldest_ready_seconds=61.5,
+                held_back=4,
+                tenants_waiting=3,
+                tenants_parked=1,
+                ready_by_band=(0, 5, 2, 0),
+                in_flight_by_band=(2, 0, 0, 0),
+            ),
+        ]
     )
     metrics.planned(member(), PLAN, snapshot)
     shown = text(metrics)
@@ -56,10 +67,15 @@ def test_a_queue() -> None:
         ("effective_requests_per_minute", 59.5),
         ("slot_seconds", 8.25),
         ("oldest_ready_seconds", 61.5),
+        ("jobs_held_back", 4),
+        ("tenants_waiting", 3),
+        ("tenants_parked", 1),
     ):
         assert metric(shown, f"llmqueue_{name}", **QUEUE) == value, name
     assert metric(shown, "llmqueue_jobs", **QUEUE, state="ready") == 7
     assert metric(shown, "llmqueue_jobs", **QUEUE, state="sent") == 2
+    assert metric(shown, "llmqueue_jobs_ready", **QUEUE, band="high") == 5
+    assert metric(shown, "llmqueue_jobs_in_flight", **QUEUE, band="urgent") == 2
     assert metric(shown, "llmqueue_bound_by", **QUEUE, limit="RequestsPerMinute") == 1
 
 

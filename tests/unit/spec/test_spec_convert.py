@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from llmqueue.config import (
     Retention,
     RetryPolicy,
     Schedule,
+    TenantLimits,
     UnknownOutcomePolicy,
 )
 from llmqueue.errors import InvalidResource
@@ -26,12 +28,14 @@ from llmqueue.spec import (
     LLMQueue,
     budget_config,
     budget_id,
+    differing_limits,
     queue_config,
     queue_id,
     unserved_fields,
     worker_environment,
 )
 from llmqueue.states import LimitUnit, ProviderType
+from llmqueue.store import codec
 from llmqueue_operator.planning import ScalingSpec
 from llmqueue_operator.planning.spec import scaling_spec
 
@@ -53,6 +57,55 @@ def queue(name: str = "a", namespace: str = "default", **spec: Any) -> LLMQueue:
 def member(name: str, *, kind: str = "openai", breaker: Any = None, **limits: Any) -> LLMQueue:
     shared = {"sharedBudget": {"name": "team"}, **limits}
     return queue(name, provider={"type": kind}, limits=shared, circuitBreaker=breaker or {})
+
+
+# ------------------------------------------------------------ tenants and bands
+
+
+@pytest.mark.parametrize(
+    ("declared", "kept"),
+    [
+        pytest.param({}, TenantLimits(), id="nothing"),
+        pytest.param(
+            {"requestsPerSecond": 5, "burstRequests": 9, "maxInFlight": 2},
+            TenantLimits(5, 9, 2),
+            id="all",
+        ),
+    ],
+)
+def test_limits_of_tenants(declared: dict[str, int], kept: TenantLimits) -> None:
+    limits = {"requestsPerMinute": 1, "perTenant": declared}
+    assert queue_config(queue(limits=limits)).per_tenant == kept
+    assert queue_config(queue()).per_tenant is None
+
+
+def test_limits_of_bands() -> None:
+    """The most urgent first; those that are left out have none."""
+    limits = {"requestsPerMinute": 1, "maxInFlightPerBand": {"low": 3, "urgent": 9}}
+    assert queue_config(queue(limits=limits)).band_max_in_flight == (9, None, None, 3)
+    assert queue_config(queue()).band_max_in_flight == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent"),
+    [
+        pytest.param(None, None, id="none"),
+        pytest.param(TenantLimits(), None, id="empty"),
+        pytest.param(TenantLimits(4), {"every_ms": 250.0, "burst": 4}, id="a second's calls"),
+        pytest.param(TenantLimits(4, 1), {"every_ms": 250.0, "burst": 1}, id="burst"),
+        pytest.param(TenantLimits(None, None, 3), {"burst": 1, "in_flight": 3}, id="in flight"),
+    ],
+)
+def test_what_scripts_are_told_of_tenants(limits: Any, sent: Any) -> None:
+    config = dataclasses.replace(queue_config(queue()), per_tenant=limits)
+    assert json.loads(codec.queue_json(config)).get("tenant") == sent
+
+
+def test_members_that_declare_different_limits() -> None:
+    first = member("a", requestsPerMinute=60, maxInFlight=5)
+    second = member("b", requestsPerMinute=50, maxInFlight=5)
+    assert differing_limits([first, second]) == ("requestsPerMinute",)
+    assert differing_limits([first, first]) == ()
 
 
 # ------------------------------------------------------------ ids
@@ -161,6 +214,8 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
                 "requestsPerMinute": 1,
                 "defaultMaxOutputTokens": 77,
                 "sharedBudget": {"name": "team", "weight": 3},
+                "perTenant": {"requestsPerSecond": 4, "burstRequests": 5, "maxInFlight": 6},
+                "maxInFlightPerBand": {"urgent": 1, "high": 2, "normal": 3, "low": 4},
             },
             timeouts={"attemptSeconds": 33, "jobDeadlineSeconds": 44},
             retry={
@@ -211,6 +266,8 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
         retention=Retention(30, 40, 50, 60),
         idempotency_seconds=70,
         job_deadline_seconds=44.0,
+        per_tenant=TenantLimits(4, 5, 6),
+        band_max_in_flight=(1, 2, 3, 4),
     )
     assert config == expected
     default = QueueConfig("", "", ProviderType.OPENAI)
@@ -366,7 +423,6 @@ def test_a_changed_limit_leaves_the_workers_alone() -> None:
             {"limits": {"maxInFlight": 1, "learnFromHeaders": "Both"}},
             "spec.limits.learnFromHeaders",
         ),
-        ({"limits": {"maxInFlight": 1, "perTenant": {}}}, "spec.limits.perTenant"),
         (
             {"spend": {"caps": [{"scope": "Queue", "period": "Day", "usd": "1"}]}},
             "spec.spend.caps",

@@ -12,6 +12,8 @@
 -- States: R ready, D delayed, L leased, S sent, V review, F succeeded, X dead, C cancelled, E expired.
 
 local J = {}
+-- Filled by _lanes, _tenants and _shares: whoever moves a job tells them.
+local L, N, V = {}, {}, {}
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
 
 function J.load(id)
@@ -55,6 +57,13 @@ end
 -- Jobs that a worker holds: there is a lease for each.
 local HELD = {L = true, S = true}
 function J.held(q) return J.count(q, 'L') + J.count(q, 'S') end
+
+-- The same by band: ready jobs, jobs with workers.
+local READY_IN = {['0'] = 'R0', ['1'] = 'R1', ['2'] = 'R2', ['3'] = 'R3'}
+local HELD_IN = {['0'] = 'H0', ['1'] = 'H1', ['2'] = 'H2', ['3'] = 'H3'}
+function J.ready_in(q, band) return J.count(q, READY_IN[int(band)]) end
+function J.bump_ready(q, band, by) J.bump(q, READY_IN[band], by) end
+function J.held_in(q, band) return J.count(q, HELD_IN[int(band)]) end
 
 -- Time spent by calls in flight: called before their number changes.
 function J.clock_busy(q)
@@ -110,7 +119,12 @@ end
 function J.move(job, to, fields)
   local from = job.s
   local held, holds = HELD[from], HELD[to]
-  if held ~= holds then J.clock_busy(job.q) end
+  if held ~= holds then
+    local by = holds and 1 or -1
+    J.clock_busy(job.q)
+    J.bump(job.q, HELD_IN[job.b], by)
+    N.hold(job.q, job.t or '', by)
+  end
   if held then hand(job.q, job.w or '', -1) end
   local args = {'s', to}
   for name, value in pairs(fields or {}) do
@@ -123,7 +137,10 @@ function J.move(job, to, fields)
   if from ~= to then
     J.bump(job.q, from, -1)
     J.bump(job.q, to, 1)
+    if from == 'R' then J.bump_ready(job.q, job.b, -1) end
+    if to == 'R' then J.bump_ready(job.q, job.b, 1) end
   end
+  if held and not holds then N.freed(job.q, job.t or '') end
 end
 
 local wakes
@@ -138,13 +155,7 @@ J.lane_name = lane_name
 
 -- Put to the back of its lane (new and due jobs).
 function J.append(job)
-  local tenant = job.t or ''
-  local lanes = key('lanes', job.q, job.b)
-  if call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id) == 1 then
-    if call('RPUSH', key('lanes', job.q, job.b, tenant), job.f or '') == 1 then
-      call('RPUSH', lanes, tenant)
-    end
-  end
+  L.list(job, call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id))
   J.wake(job.q)
 end
 
@@ -214,22 +225,6 @@ function J.forget(job)
   call('UNLINK', P .. 'j:' .. job.id, P .. 'd:' .. job.id, P .. 't:' .. job.id)
 end
 
--- A lane's head was taken out: drop what became empty, else give the next lane its turn.
-function J.rotate(q, band, tenant, feature)
-  local lanes = key('lanes', q, band)
-  local features = key('lanes', q, band, tenant)
-  if call('EXISTS', key('ready', q, band, tenant .. '\31' .. feature)) == 1 then
-    call('LMOVE', features, features, 'LEFT', 'RIGHT')
-  else
-    call('LPOP', features)
-  end
-  if call('EXISTS', features) == 1 then
-    call('LMOVE', lanes, lanes, 'LEFT', 'RIGHT')
-  else
-    call('LPOP', lanes)
-  end
-end
-
 -- Remove an entry that a claim met and whose job is no longer ready.
 function J.bury(id, job)
   if not job then return end
@@ -255,14 +250,17 @@ end
 
 -- Give a claim's whole charge back: nothing was sent.
 function J.refund(job)
-  local at, amounts = J.charged(job)
+  local at, charged = J.charged(job)
   if not at then return end
-  for unit, amount in pairs(amounts) do
+  local amounts = {}
+  for unit, amount in pairs(charged) do
     J.bump_charged(job.q, unit, -amount)
     amounts[unit] = -amount
   end
   J.bump(job.q, 'grants', -1)
   W.correct(at, amounts)
+  N.pay(job.q, job.t or '', -1)
+  V.refund(job.q, charged)
 end
 
 -- Give an unsent job back to the front at no cost.

@@ -11,6 +11,8 @@
 local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local clean, fence_base = ARGV[5] == '1', ARGV[6]
 local POLL_MS = 5000
+-- One that waits for another queue's turn asks not more often than this.
+local LEAST_SHARE_WAIT_MS = 50
 
 if not C or not queue_cfg(q) then return {POLL_MS, 'unconfigured', '', {}} end
 H.run_sometimes()
@@ -20,20 +22,22 @@ local function refuse(wait, reason, limit)
   return {ceil(wait), reason, limit or '', {}}
 end
 
--- The first moment that no other waiting claim was told: about one claim a grant in all. A worker
--- that asks again before its time keeps its place among those who wait.
-local told = call('ZSCORE', P .. 'told', worker)
+-- The first moment that no other waiting claim of the queue was told: about one claim a grant in
+-- all. A worker that asks again before its time keeps its place among those who wait.
+local waiting = key('told', q)
+local told = call('ZSCORE', waiting, worker)
 local function tell(wait, spacing)
-  call('ZREMRANGEBYSCORE', P .. 'told', '-inf', int(now - 100))
-  local before = call('ZCOUNT', P .. 'told', '-inf', told and '(' .. told or '+inf')
-  local mine = wait + before * spacing
-  call('ZADD', P .. 'told', int(now + mine), worker)
+  call('ZREMRANGEBYSCORE', waiting, '-inf', int(now - 100))
+  local before = call('ZCOUNT', waiting, '-inf', told and '(' .. told or '+inf')
+  local mine = wait + before * V.spacing(q, spacing)
+  call('ZADD', waiting, int(now + mine), worker)
+  V.want(q, mine)
   return mine
 end
 
 local seen = call('HGET', P .. 'w:' .. worker, 'd')
 call('HSET', P .. 'w:' .. worker, 'c', int(now))
-if told then call('ZREM', P .. 'told', worker) end
+if told then call('ZREM', waiting, worker) end
 if seen and tonumber(seen) > now then return refuse(1000, 'draining') end
 if J.suspended(q) then return refuse(POLL_MS, 'suspended') end
 
@@ -67,73 +71,75 @@ local function alive_or_bury(id)
   return nil
 end
 
+local walks = {}
+local function leave_lanes()
+  for _, walk in pairs(walks) do L.leave(walk) end
+  walks = {}
+end
+
+local tenants_limited = N.limits(q)
 local front_empty = {}
 local function front_head(band)
   if front_empty[band] then return nil end
   local name = key('front', q, band)
-  local ids = call('ZRANGE', name, 0, clean and 0 or 20)
+  local ids = call('ZRANGE', name, 0, (clean and not tenants_limited) and 0 or 20)
   front_empty[band] = #ids == 0
+  local found, closed, closed_until = nil, {}, nil
   for _, id in ipairs(ids) do
     local job = J.load(id)
+    local suspect = job and (tonumber(job.k) or 0) > 0
+    local at = job and N.closed_until(q, job.t or '')
     if not job then
       call('ZREM', name, id)
-    elseif clean or (tonumber(job.k) or 0) == 0 then
-      return job
+    elseif at then
+      if not suspect then closed[#closed + 1], closed_until = job, at end
+    elseif clean or not suspect then
+      found = job
+      break
     end
   end
-end
-
--- The lane whose turn it is in a band, with the first entries of its list: with one lane as many as
--- could be granted, else one. `taken` of them are left to be removed by close().
-local turns = {}
-local function open(band)
-  local turn = turns[band]
-  if turn then return turn end
-  local lanes = key('lanes', q, band)
-  local tenant = call('LINDEX', lanes, 0)
-  if not tenant then return nil end
-  local features = key('lanes', q, band, tenant)
-  local feature = call('LINDEX', features, 0)
-  local single = call('LLEN', lanes) == 1 and call('LLEN', features) == 1
-  local list = key('ready', q, band, tenant .. '\31' .. feature)
-  turn = {band = band, tenant = tenant, feature = feature, list = list, single = single, taken = 0,
-    ids = call('LRANGE', list, 0, single and max(slots, 1) - 1 or 0)}
-  turns[band] = turn
-  return turn
-end
-
--- `granted`: the lane had its turn, the next one follows.
-local function close(turn, granted)
-  turns[turn.band] = nil
-  if turn.taken > 0 then call('LPOP', turn.list, turn.taken) end
-  if granted and not turn.single or call('EXISTS', turn.list) == 0 then
-    J.rotate(q, turn.band, turn.tenant, turn.feature)
+  if #closed > 0 then
+    leave_lanes()
+    L.send_home(closed, closed_until)
   end
-end
-
-local function take_from(turn, granted)
-  turn.taken = turn.taken + 1
-  if turn.taken == #turn.ids then close(turn, granted) end
+  return found
 end
 
 local function lane_head(band)
+  local walk = walks[band] or L.walk(q, band, max(slots, 1))
+  walks[band] = walk
   while H.left > 0 do
-    local turn = open(band)
+    local turn = L.turn(walk)
     if not turn then return nil end
-    local job = alive_or_bury(turn.ids[turn.taken + 1])
-    if job then
-      job.turn = turn
-      return job
+    local closed_until = N.closed_until(q, turn.tenant)
+    if closed_until then
+      H.left = H.left - 1
+      L.park_head(walk, closed_until)
+    else
+      local job = alive_or_bury(turn.ids[turn.taken + 1])
+      if job then
+        job.walk = walk
+        return job
+      end
+      L.take(walk, false)
     end
-    take_from(turn, false)
   end
 end
 
+-- Is a band at its own limit of calls in flight?
+local of_bands = queue_cfg(q).bands
+local function full(band)
+  local most = of_bands and of_bands[band + 1]
+  return most and most > 0 and J.held_in(q, band) >= most
+end
+
+local some_band_full
 local function filled_bands()
   local bands = {}
+  some_band_full = false
   for band = 0, 3 do
     if call('EXISTS', key('lanes', q, band), key('front', q, band)) > 0 then
-      bands[#bands + 1] = band
+      if full(band) then some_band_full = true else bands[#bands + 1] = band end
     end
   end
   return bands
@@ -142,19 +148,21 @@ end
 local function first_in(band) return front_head(band) or lane_head(band) end
 
 -- Every 20th grant is for the next lower band in turn, so that none waits for ever.
+local turn_of, granted_so_far = 'gb:' .. q, 'gc:' .. q
 local function lower_band_head(bands)
-  local after = R.num('gb')
+  local after = R.num(turn_of)
   local band = bands[2]
   for i = 2, #bands do
     if bands[i] > after then band = bands[i]; break end
   end
-  R.set('gb', band)
+  R.set(turn_of, band)
   return first_in(band)
 end
 
 local bands = filled_bands()
 local function head()
-  if #bands > 1 and R.num('gc') % 20 == 19 then
+  if of_bands then bands = filled_bands() end
+  if #bands > 1 and R.num(granted_so_far) % 20 == 19 then
     local job = lower_band_head(bands)
     if job then return job end
   end
@@ -166,7 +174,7 @@ local function head()
 end
 
 local function pop(job)
-  if job.turn then take_from(job.turn, true) else call('ZREM', key('front', q, job.b), job.id) end
+  if job.walk then L.take(job.walk, true) else call('ZREM', key('front', q, job.b), job.id) end
 end
 
 -- ---------------------------------------------------------------- what its call would charge
@@ -223,7 +231,9 @@ local function grant(job, amounts, n)
   J.move(job, 'L', {x = fence, w = worker, y = J.charge_note(now, amounts)})
   J.lease(job)
   payloads[#payloads + 1] = P .. 'd:' .. job.id
-  R.set('gc', R.num('gc') + 1)
+  R.set(granted_so_far, R.num(granted_so_far) + 1)
+  V.pay(q, V.cost(amounts))
+  N.pay(q, job.t or '', 1)
   local id_fence = job.id .. ' ' .. fence
   if probing then
     pause.p = id_fence
@@ -242,21 +252,31 @@ local function in_flight()
   return n
 end
 
+-- Why no job is ready, and for how long.
+local function none_ready()
+  if H.left <= 0 then return 0, 'again' end
+  if some_band_full then return 1000, 'in-flight' end
+  local parked = tenants_limited and call('ZRANGE', key('parked', q), 0, 0, 'WITHSCORES')
+  if parked and parked[2] then return max(1, min(POLL_MS, parked[2] - now)), 'empty' end
+  return POLL_MS, 'empty'
+end
+
 local grants, wait, reason, limit_name = {}, 0, '', ''
 while #grants < slots do
   if C.max_in_flight and in_flight() >= C.max_in_flight then
     wait, reason = 1000, 'in-flight'
+    V.want(q, wait)
     break
   end
   local job = head()
   if not job and not H.ran then
+    leave_lanes()
     H.run()
     bands, front_empty = filled_bands(), {}
     job = head()
   end
   if not job then
-    wait, reason = POLL_MS, 'empty'
-    if H.left <= 0 then wait, reason = 0, 'again' end
+    wait, reason = none_ready()
     break
   end
   local amounts = charge_of(job)
@@ -266,9 +286,13 @@ while #grants < slots do
     J.finish(job, 'X', 'too large for ' .. large.name)
   else
     local due_in, by, spacing = wait_for(amounts)
+    if #grants > 0 then told = nil end
     if by then
-      if #grants > 0 then told = nil end
       wait, reason, limit_name = tell(due_in, spacing), by.unit, by.name
+      break
+    end
+    if V.ahead(q, V.cost(amounts)) then
+      wait, reason = tell(max(LEAST_SHARE_WAIT_MS, V.spacing(q, spacing)), spacing), 'share'
       break
     end
     pop(job)
@@ -277,7 +301,7 @@ while #grants < slots do
   end
 end
 
-for _, turn in pairs(turns) do close(turn, false) end
+leave_lanes()
 for _, limit in ipairs(C.limits) do R.set('p:' .. limit.name, levels[limit.name]) end
 if #grants > 0 then
   R.set('used', now)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] {q:<budget>}:cfg
 -- ARGV 1 budget JSON, 2 new epoch, then pairs: queue, its JSON
--- Returns {epoch, generation}. Complexity: O(queues).
+-- Returns {epoch, generation}. Complexity: O(queues + leases of changed ones).
 
 local epoch = call('HGET', KEYS[1], 'epoch')
 if not epoch then
@@ -20,6 +20,7 @@ for i = 3, #ARGV, 2 do
       call('HDEL', key('st', q), 'sus')
     end
     call('HSET', name, 'json', ARGV[i + 1])
+    N.begin_anew(q)
     call('ZADD', key('wake', q), 1, 'm')
   end
 end

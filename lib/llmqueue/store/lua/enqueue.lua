@@ -58,6 +58,7 @@ for k, meta in ipairs(fresh) do
   call('HSET', P .. 'j:' .. meta.i, unpack(args))
   call('SET', P .. 'd:' .. meta.i, meta.payload)
   J.bump(q, f.s, 1)
+  if f.s == 'R' then J.bump_ready(q, int(meta.b), 1) end
   if meta.de then call('ZADD', P .. 'deadlines', f.D, meta.i) end
   if meta.dl then
     call('ZADD', key('delayed', q), int(now + meta.dl), meta.i)
@@ -65,7 +66,7 @@ for k, meta in ipairs(fresh) do
     local lane = J.lane_name(f)
     local list = key('ready', q, meta.b, lane)
     if not lanes[list] then
-      lanes[list] = {t = f.t or '', f = f.f or '', b = meta.b}
+      lanes[list] = {q = q, t = f.t, f = f.f, b = meta.b}
       order[#order + 1] = list
     end
     local ids = lanes[list]
@@ -74,11 +75,7 @@ for k, meta in ipairs(fresh) do
 end
 for _, list in ipairs(order) do
   local ids = lanes[list]
-  if call('RPUSH', list, unpack(ids)) == #ids then
-    if call('RPUSH', key('lanes', q, ids.b, ids.t), ids.f) == 1 then
-      call('RPUSH', key('lanes', q, ids.b), ids.t)
-    end
-  end
+  L.list(ids, call('RPUSH', list, unpack(ids)) - #ids + 1)
 end
 if #fresh > 0 then
   J.bump(q, 'seq', #fresh)

@@ -1,10 +1,11 @@
 -- A worker is gone for good; it holds no lease any more.
 --
 -- KEYS[1] {q:<budget>}:cfg
--- ARGV 1 worker
+-- ARGV 1 queue, 2 worker
 -- Returns nothing. Complexity: O(log workers).
 
-call('DEL', P .. 'w:' .. ARGV[1])
-call('ZREM', P .. 'workers', ARGV[1])
-call('ZREM', P .. 'told', ARGV[1])
+local q, worker = ARGV[1], ARGV[2]
+call('DEL', P .. 'w:' .. worker)
+call('ZREM', P .. 'workers', worker)
+call('ZREM', key('told', q), worker)
 finish_script()

@@ -222,6 +222,17 @@ local function outcome_before(job)
   return call('GET', P .. 'a:' .. item.x) or nil
 end
 
+-- Some wait for the end of a call, not for a job: of all queues that share the calls in flight.
+local function wake_for_a_free_place(job)
+  if C.max_in_flight then
+    for _, q in ipairs(C.queues) do
+      if J.count(q, 'R') > 0 then J.wake(q) end
+    end
+  elseif queue_cfg(job.q).bands then
+    J.wake(job.q)
+  end
+end
+
 local function settle()
   local job = J.load(item.i)
   local before = outcome_before(job)
@@ -254,7 +265,7 @@ local function settle()
   J.bump(job.q, 'settled', 1)
   J.note(job.q, 'settle_at', now)
   if job.x ~= item.x or not ENDED[job.s] then J.remember_outcome(item.x, job.s) end
-  if C.max_in_flight then J.wake(job.q) end
+  wake_for_a_free_place(job)
   return {'settled', job.s}
 end
 

@@ -15,6 +15,8 @@ for _, q in ipairs(C.queues) do
   local cfg = queue_cfg(q)
   if cfg then
     J.clock_busy(q)
+    local ready = J.count(q, 'R')
+    local waiting, parked = N.waiting(q)
     local states = {}
     for _, s in ipairs(STATES) do states[s] = J.count(q, s) end
     local oldest
@@ -36,7 +38,10 @@ for _, q in ipairs(C.queues) do
       grants = J.count(q, 'grants'), enqueued = J.count(q, 'seq'),
       settled = J.count(q, 'settled'),
       settle_ms = J.stat(q, 'settle_at') and now - J.count(q, 'settle_at'),
-      suspended = J.suspended(q),
+      suspended = J.suspended(q), held_back = ready - min(ready, N.claimable(q, ready)),
+      tenants = waiting, parked = parked, bands = {{J.ready_in(q, 0), J.held_in(q, 0)},
+        {J.ready_in(q, 1), J.held_in(q, 1)}, {J.ready_in(q, 2), J.held_in(q, 2)},
+        {J.ready_in(q, 3), J.held_in(q, 3)}},
       charged = {requests = J.count(q, 'ch:requests'),
         input_tokens = J.count(q, 'ch:input_tokens'),
         output_tokens = J.count(q, 'ch:output_tokens'),
