@@ -17,7 +17,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from llmqueue.config import Limit, Retention, RetryPolicy, UnknownOutcomePolicy
+from llmqueue.config import (
+    Limit,
+    Retention,
+    RetryPolicy,
+    TenantLimits,
+    UnknownOutcomePolicy,
+)
 from llmqueue.errors import QueueFull
 from llmqueue.outcome import Usage
 from llmqueue.states import LimitUnit, OutcomeClass
@@ -33,6 +39,7 @@ LIMITS = (
 )
 RETENTION = Retention(succeeded_seconds=120, failed_seconds=240)
 MAX_JOBS = 40
+TENANT_MOST, BAND_MOST = 4, 3
 WORKERS = ("a:1", "b:1", "c:1")
 TERMINAL = {"F": "succeeded", "X": "dead", "C": "cancelled", "E": "expired"}
 TRAVEL_MS = 500
@@ -75,6 +82,10 @@ class StoreMachine(RuleBasedStateMachine):
             budget={"limits": LIMITS, "max_in_flight": 9},
             queue={
                 "max_jobs": MAX_JOBS,
+                "per_tenant": TenantLimits(
+                    requests_per_second=1, burst=3, max_in_flight=TENANT_MOST
+                ),
+                "band_max_in_flight": (None, None, None, BAND_MOST),
                 "retention": RETENTION,
                 "idempotency_seconds": 600,
                 "retry": RetryPolicy(
@@ -151,6 +162,10 @@ class StoreMachine(RuleBasedStateMachine):
     def claim(self, worker, slots, clean):
         reply = self.ask(self.bench.claim(slots, worker=worker, clean=clean))
         assert len(reply.grants) <= slots
+        most = self.bench.config.per_tenant.max_in_flight
+        for tenant in {grant.tenant for grant in reply.grants} if most else ():
+            of_tenant = sum(grant.tenant == tenant for grant in reply.grants)
+            assert of_tenant <= most
         for grant in reply.grants:
             assert grant.fence not in self.held
             assert clean or grant.crashes == 0
@@ -258,6 +273,10 @@ class StoreMachine(RuleBasedStateMachine):
     def suspend(self, on):
         self.ask(self.bench.store.set_suspended(self.bench.queue, on))
 
+    @rule(most=st.sampled_from([None, 1, TENANT_MOST]))
+    def limit_tenants(self, most):
+        self.ask(self.bench.configure(queue={"per_tenant": TenantLimits(None, None, most)}))
+
     @rule()
     def resume(self):
         self.ask(self.bench.store.resume(self.bench.queue))
@@ -344,6 +363,52 @@ class StoreMachine(RuleBasedStateMachine):
             self.forgettable.add(job_id)
         total = len(where["LS"])
         assert total <= 9, "more in flight than allowed"
+
+    @invariant()
+    def tenants_have_their_place(self):
+        self.ask(self._check_tenants())
+
+    async def _check_tenants(self) -> None:
+        """Who has something ready is in turn or parked, once; counts by tenant and band are right."""
+        redis, key, queue = self.bench.redis, self.bench.key, self.bench.queue
+        places: Counter[tuple[str, str]] = Counter()
+        lists: set[tuple[str, str]] = set()
+        for band in "0123":
+            for tenant in await redis.lrange(key("lanes", queue, band), 0, -1):
+                places[band, tenant.decode()] += 1
+        for member in await redis.zrange(key("parked", queue), 0, -1):
+            band, tenant = member.decode().split(" ", 1)
+            places[band, tenant] += 1
+        start = len(key("ready", queue, ""))
+        async for raw in redis.scan_iter(
+            match=key("ready", queue, "*").replace("{", "\\{"), count=1000
+        ):
+            band, lane = raw.decode()[start:].split(":", 1)
+            tenant, feature = lane.split("\x1f")
+            lists.add((band, tenant))
+            features = await redis.lrange(key("lanes", queue, band, tenant), 0, -1)
+            assert features.count(feature.encode()) == 1, "a lane without its turn"
+        assert set(places) == lists
+        assert all(count == 1 for count in places.values()), "a tenant has two turns a round"
+        await self._check_counts(await redis.hgetall(key("st", queue)))
+
+    async def _check_counts(self, counted: dict[bytes, bytes]) -> None:
+        redis, key, queue = self.bench.redis, self.bench.key, self.bench.queue
+        found: Counter[str] = Counter()
+        holders: Counter[str] = Counter()
+        async for raw in redis.scan_iter(match=key("j", "*").replace("{", "\\{"), count=1000):
+            state, band, tenant = await redis.hmget(raw, "s", "b", "t")
+            if state in (b"L", b"S"):
+                found[f"H{band.decode()}"] += 1
+                holders[(tenant or b"").decode()] += 1
+            elif state == b"R":
+                found[f"R{band.decode()}"] += 1
+        names = [f"{kind}{band}" for kind in "RH" for band in range(4)]
+        assert {n: int(counted.get(n.encode(), 0)) for n in names} == {n: found[n] for n in names}
+        limits = self.bench.config.per_tenant
+        if limits and limits.max_in_flight:
+            held = await redis.hgetall(key("th", queue))
+            assert {t.decode(): int(n) for t, n in held.items()} == dict(holders)
 
     @invariant()
     def no_window_is_over(self):
