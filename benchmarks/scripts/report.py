@@ -10,6 +10,7 @@ from benchmarks.tables import table
 
 LONGEST_MS = 5.0
 CLAIM_SPREAD = 4.0
+TENANT_RATIO = 1.3
 OVERHEAD_BYTES, OVERHEAD_WITH_KEY_BYTES = 400, 520
 
 
@@ -71,8 +72,25 @@ def verdicts(results: Mapping[str, Any]) -> list[str]:
     memory = results["memory"]
     return [
         *said,
+        *_tenants(scripts),
         f"a waiting job costs {memory['overhead_bytes']:.0f} bytes above its payload; bound"
         f" {OVERHEAD_BYTES}",
         f"with an idempotency key: {memory['overhead_with_key_bytes']:.0f} bytes; bound"
         f" {OVERHEAD_WITH_KEY_BYTES}",
     ]
+
+
+def _tenants(scripts: Mapping[str, Any]) -> list[str]:
+    """What a claim costs with a tenant for each job, beside claims of one tenant's jobs."""
+    said: list[str] = []
+    for scenario, found in scripts.items():
+        other = scripts.get(scenario.replace("a tenant each", "one tenant"))
+        if "a tenant each" not in scenario or other is None:
+            continue
+        for script, each in found.items():
+            ratio = each["p50_us"] / other[script]["p50_us"]
+            said.append(
+                f"{script}: with {scenario.split(' jobs')[0]} tenants {ratio:.2f} × the time of one"
+                f" tenant; bound {TENANT_RATIO:g} ×"
+            )
+    return said

@@ -211,7 +211,7 @@ class Space:
     # ------------------------------------------------------------ jobs
 
     async def enqueue(
-        self, name: str, count: int, *, stream: bool = False, **call: float
+        self, name: str, count: int, *, stream: bool = False, model: str = "m", **call: float
     ) -> list[str]:
         """Jobs whose calls take what is asked for: `latency=2.5`, `output=100`."""
         asked = " ".join(f"{key}={value}" for key, value in call.items())
@@ -222,7 +222,9 @@ class Space:
             specs = [
                 JobSpec(
                     payload=_payload(
-                        f"{batch}-{number} [[sim:{asked}]]" if asked else "hi", stream=stream
+                        f"{batch}-{number} [[sim:{asked}]]" if asked else "hi",
+                        stream=stream,
+                        model=model,
                     )
                 )
                 for number in range(start, min(count, start + 100))
@@ -255,9 +257,9 @@ def is_ready(pod: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _payload(text: str, *, stream: bool) -> dict[str, Any]:
+def _payload(text: str, *, stream: bool, model: str) -> dict[str, Any]:
     messages = [{"role": "user", "content": text}]
-    return {"model": "m", "max_tokens": 50, "messages": messages, "stream": stream}
+    return {"model": model, "max_tokens": 50, "messages": messages, "stream": stream}
 
 
 async def _reached(address: str) -> bool:

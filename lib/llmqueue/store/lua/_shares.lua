@@ -33,7 +33,7 @@ function V.ahead(q, cost)
   local mine = live(q) and R.num('v:' .. q) or beginning(q)
   for _, other in ipairs(C.queues) do
     if other ~= q and queue_cfg(other) and live(other)
-      and mine - R.num('v:' .. other) > cost / weight(other) then
+      and mine - R.num('v:' .. other) > cost / weight(other) and not J.suspended(other) then
       return true
     end
   end
