@@ -18,6 +18,7 @@ _LIMITS = (
     "output_tokens_per_minute",
     "requests_per_day",
     "tokens_per_day",
+    "day_time_zone",
     "max_in_flight",
 )
 
@@ -111,6 +112,8 @@ def _conflicts(members: Sequence[Member]) -> tuple[Condition, ...]:
         return ()
     fields = ", ".join(_camel(name) for name in differing)
     message = f"members of the shared budget declare different limits ({fields}); the lowest counts"
+    if "day_time_zone" in differing:
+        message += ", and for those with a limit a day is any 24 hours"
     return (Condition(ConditionType.BUDGET_CONFLICT, True, Reason.LIMITS_DIFFER, message),)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llmqueue.states import JobState
 from llmqueue.store.port import QueueSnapshot
@@ -11,7 +11,8 @@ from llmqueue.store.port import QueueSnapshot
 @dataclass(frozen=True, slots=True)
 class Work:
     """Jobs by what they need: `claimable` now, `due` before a new worker is ready, `in_flight`
-    with any worker, of these `draining` with workers that go.
+    with any worker, of these `draining` with workers that go; `held_back` those that wait, too, but
+    that no limit of the day has room for.
 
     A suspended queue hands nothing out: only its running calls are work.
     """
@@ -21,10 +22,18 @@ class Work:
     in_flight: int
     draining: int
     wants_grants: bool = True
+    held_back: int = 0
+
+    def within(self, grants: float) -> Work:
+        """As far as so many grants go: what they do not reach is held back."""
+        claimable = int(min(self.claimable, max(0.0, grants)))
+        due = int(min(self.due, max(0.0, grants - claimable)))
+        held_back = self.waiting - claimable - due
+        return replace(self, claimable=claimable, due=due, held_back=held_back)
 
     @property
     def waiting(self) -> int:
-        """Jobs that still need a grant."""
+        """Jobs that still need a grant, and may get one."""
         return self.claimable + self.due
 
     @property

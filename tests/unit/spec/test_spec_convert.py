@@ -69,7 +69,7 @@ def test_ids() -> None:
 
 def test_the_smallest_budget_is_the_defaults() -> None:
     assert budget_config([queue()]) == BudgetConfig(
-        budget="default/a", limits=(Limit(LimitUnit.REQUESTS, 60),)
+        budget="default/a", limits=(Limit(LimitUnit.REQUESTS, 60),), header_window_seconds=60
     )
 
 
@@ -363,8 +363,8 @@ def test_a_changed_limit_leaves_the_workers_alone() -> None:
     ("spec", "path"),
     [
         (
-            {"limits": {"maxInFlight": 1, "learnFromHeaders": "Both"}},
-            "spec.limits.learnFromHeaders",
+            {"limits": {"maxInFlight": 1, "perTenant": {"maxInFlight": 1}}},
+            "spec.limits.perTenant",
         ),
         ({"limits": {"maxInFlight": 1, "perTenant": {}}}, "spec.limits.perTenant"),
         (

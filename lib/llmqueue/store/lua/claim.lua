@@ -44,7 +44,7 @@ if pause then
 end
 local blocked = R.num('blk') - now
 if blocked > 0 then
-  return refuse(C.limits[1] and tell(blocked, 1 / W.pace(C.limits[1])) or blocked, 'blocked')
+  return refuse(tell(blocked, W.spacing()), 'blocked')
 end
 local breaker, breaker_wait = T.breaker()
 if breaker == 'open' then return refuse(breaker_wait, 'breaker') end
@@ -204,7 +204,7 @@ end
 
 local function too_large(amounts)
   for _, limit in ipairs(C.limits) do
-    if amounts[limit.unit] > limit.limit then return limit end
+    if L.too_large(limit, amounts[limit.unit]) then return limit end
   end
 end
 
@@ -278,7 +278,9 @@ while #grants < slots do
 end
 
 for _, turn in pairs(turns) do close(turn, false) end
-for _, limit in ipairs(C.limits) do R.set('p:' .. limit.name, levels[limit.name]) end
+for _, limit in ipairs(C.limits) do
+  if limit.paced then R.set('p:' .. limit.name, levels[limit.name]) end
+end
 if #grants > 0 then
   R.set('used', now)
   for n, payload in ipairs(call('MGET', unpack(payloads))) do grants[n][3] = payload or '' end
