@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
@@ -115,6 +115,8 @@ class PlannerPart:
     """See `PlannerStore` in port.py."""
 
     _redis: Executor
+    wall_clock: Callable[[], float] = staticmethod(time.time)
+    """Unix seconds: tells which calendar days a configuration has to list."""
 
     async def configure(self, budget: BudgetConfig, queues: Sequence[QueueConfig]) -> str:
         for queue in queues:
@@ -125,7 +127,7 @@ class PlannerPart:
         epoch, generation = await self._redis.run(
             "configure",
             budget.budget,
-            codec.budget_json(budget, queues, at=time.time()),
+            codec.budget_json(budget, queues, at=self.wall_clock()),
             secrets.token_hex(8),
             *flat,
         )

@@ -1,7 +1,7 @@
 -- What each limit allows now: declared, as the provider's headers say, as its 429s taught.
 --
 -- run: h:<name> limit that headers name, ht:<name> when, hs when the newest response with limits was
---   sent; l:<name> learned limit, lf:<name> its first raise, lh:<name> ms that it was held for.
+--   sent; l:<name> learned limit, ln:<name> when, lf:<name> its first raise, lh:<name> ms until then.
 -- A learned limit is a function of time: raised step by step from `lf` on, over once it reaches the
 -- ceiling. So only 429s and changed headers write, and no claim does.
 
@@ -18,16 +18,17 @@ local function ceiling(limit)
   return min(limit.limit, heard)
 end
 
-local function raises(limit)
+-- How often it was raised up to time `at`.
+function L.raises(limit, at)
   local from = R.num('lf:' .. limit.name)
-  return now < from and 0 or min(60, floor((now - from) / STEP_MS) + 1)
+  return at < from and 0 or min(60, floor((at - from) / STEP_MS) + 1)
 end
 
 -- The one number that claims, sent and the planner go by.
 function L.effective(limit)
   local most, learned = ceiling(limit), R.num('l:' .. limit.name)
   if learned == 0 then return most end
-  return min(most, ceil(learned * STEP ^ raises(limit)))
+  return min(most, ceil(learned * STEP ^ L.raises(limit, now)))
 end
 
 -- Whether 429s keep it below what is declared and said.
@@ -76,15 +77,24 @@ function L.hear(hints, sent_at)
 end
 
 -- The provider refused although no more than `accepted` was let through: hold that, then try more,
--- from `free_at` on. Where a raise was refused, the next one is tried later.
+-- from `free_at` on. Where a raise was refused, the next one is tried later; returns whether it was.
 function L.learn(limit, accepted, free_at)
   local before, known = L.effective(limit), L.learned(limit)
-  local hold = HOLD_MS
-  if known then
-    hold = R.num('lh:' .. limit.name)
-    if raises(limit) > 0 then hold = min(2 * hold, LONGEST_HOLD_MS) end
-  end
+  local hold = known and R.num('lh:' .. limit.name) or HOLD_MS
+  local tried = known and L.raises(limit, now) > 0
+  if tried then hold = min(2 * hold, LONGEST_HOLD_MS) end
   R.set('l:' .. limit.name, max(1, floor(max(before / 2, min(before, accepted)))))
   R.set('lh:' .. limit.name, hold)
   R.set('lf:' .. limit.name, free_at + hold)
+  R.set('ln:' .. limit.name, now)
+  return tried
+end
+
+-- A call that had been sent when a limit was learned was refused, too: it was none of the accepted.
+function L.unlearn(charged, sent_at)
+  for _, limit in ipairs(C.limits) do
+    if L.learned(limit) and sent_at <= R.num('ln:' .. limit.name) then
+      R.set('l:' .. limit.name, max(1, R.num('l:' .. limit.name) - charged[limit.unit]))
+    end
+  end
 end

@@ -40,19 +40,26 @@ function W.refill()
   for _, limit in ipairs(C.limits) do
     if limit.paced then
       local name = 'p:' .. limit.name
-      R.set(name, from == 0 and 0 or R.num(name) + W.pace(limit) * f * (now - from))
+      -- A limit that was just raised is tried gently: without what was saved up before.
+      local fresh = from == 0 or L.raises(limit, now) > L.raises(limit, from)
+      R.set(name, fresh and min(0, R.num(name)) or R.num(name) + W.pace(limit) * f * (now - from))
     end
   end
   R.set('pt', now)
 end
 
--- Begin a ramp at `at` (now or later): the pacer starts there, empty.
-function W.ramp_from(at)
-  R.set('ramp', max(at, R.num('ramp')))
+-- Start the pacer at `at` (now or later), empty.
+function W.pace_from(at)
   for _, limit in ipairs(C.limits) do
     if limit.paced then R.set('p:' .. limit.name, 0) end
   end
   R.set('pt', max(R.num('pt'), at))
+end
+
+-- Begin a ramp at `at` (now or later).
+function W.ramp_from(at)
+  R.set('ramp', max(at, R.num('ramp')))
+  W.pace_from(at)
 end
 
 -- Give back (or take) `amounts` (unit -> amount) that were charged at time `at`.

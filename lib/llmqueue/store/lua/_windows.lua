@@ -8,12 +8,15 @@ local W = {}
 
 local function index_of(limit, at) return floor(at / limit.sub_ms) end
 
+-- The newest sub-window that has left.
+local function gone_by(limit) return floor((now - limit.keep_ms) / limit.sub_ms) - 1 end
+
 -- Each window is read once a script, without what has left it, and written once by W.flush().
 local windows
 each_call(function() windows = {} end)
 
 local function drop_old(name, w, limit)
-  local gone = floor((now - limit.keep_ms) / limit.sub_ms) - 1
+  local gone = gone_by(limit)
   if gone < w.oldest then return end
   if gone >= w.newest then
     call('DEL', name)
@@ -62,16 +65,21 @@ function W.recent(limit)
   return sum
 end
 
+local function add(limit, index, amount)
+  local w = window(limit)
+  w.added[index] = (w.added[index] or 0) + amount
+  w.sum = w.sum + amount
+  w.oldest, w.newest = min(w.oldest or index, index), max(w.newest or index, index)
+  w.dirty = true
+end
+
 -- Add `amount` (may be negative) to the sub-window of time `at`; false when that has left already.
 function W.add(limit, at, amount)
   if amount == 0 then return true end
   if limit.days then return D.add(limit, at, amount) end
   local w, index = window(limit), index_of(limit, at)
   if at < now and (not w.oldest or index < w.oldest) then return false end
-  w.added[index] = (w.added[index] or 0) + amount
-  w.sum = w.sum + amount
-  w.oldest, w.newest = w.oldest or index, max(w.newest or index, index)
-  w.dirty = true
+  add(limit, index, amount)
   return true
 end
 
@@ -127,8 +135,7 @@ end
 -- Whether `charge`, charged at `at`, fits now: of what has left its window, all over again.
 function W.fits(limit, at, charge)
   if limit.days then return D.fits(limit, at, charge) end
-  local gone = floor((now - limit.keep_ms) / limit.sub_ms) - 1
-  local more = index_of(limit, at) > gone and 0 or charge
+  local more = index_of(limit, at) > gone_by(limit) and 0 or charge
   return W.sum(limit) + more <= L.room_for(limit, charge)
 end
 
@@ -156,7 +163,10 @@ end
 -- A call charged at `at` was refused; `amounts` of it stay charged.
 function W.refuse(at, amounts)
   for _, limit in ipairs(C.limits) do
-    if limit.paced then W.add(refusals(limit), at, amounts[limit.unit]) end
+    local index, amount = index_of(limit, at), amounts[limit.unit]
+    if limit.paced and amount > 0 and index > gone_by(limit) then
+      add(refusals(limit), index, amount)
+    end
   end
 end
 

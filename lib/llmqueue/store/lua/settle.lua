@@ -127,7 +127,8 @@ local function budget_effect(job, id_fence)
   if rate then
     local at, amounts = J.charged(job)
     if at then W.refuse(at, what_stays(amounts)) end
-    T.block(queue_cfg(job.q).retry.rate, item.ra, item.rs, item.rc, sent_at, class == 'RATE')
+    T.block(queue_cfg(job.q).retry.rate, item.ra, item.rs, item.rc, sent_at,
+      class == 'RATE' and amounts or nil)
     if class == 'RAMP' then R.set('slow', R.num('blk')) end
   elseif class == 'SUCCESS' then
     R.set('stk', 0)
