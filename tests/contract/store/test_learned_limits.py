@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from llmqueue.config import BreakerPolicy, Limit
-from llmqueue.outcome import LimitHint
+from llmqueue.outcome import LimitHint, Usage
 from llmqueue.states import LimitUnit, OutcomeClass, WaitReason
+from llmqueue.store.port import Grant
 from support.storebench import StoreBench
 from support.virtualprovider import VirtualProvider, VirtualWorkers
 
@@ -37,23 +38,34 @@ async def pass_time(bench: StoreBench, seconds: float) -> None:
         seconds -= 4.0
 
 
-async def use(bench: StoreBench, count: int, **job: Any) -> None:
-    """So many calls that succeed, as fast as the limits let them."""
-    await bench.enqueue(count, **job)
-    for _ in range(count):
+async def granted(bench: StoreBench) -> Grant:
+    """The next job, once the limits let it go, and sent."""
+    reply = await bench.claim()
+    while not reply.grants:
+        assert reply.reason is not WaitReason.EMPTY
+        await bench.advance(reply.wait_seconds + 0.001)
         reply = await bench.claim()
-        while not reply.grants:
-            await bench.advance(reply.wait_seconds + 0.001)
-            reply = await bench.claim()
-        await bench.send(*reply.grants)
-        await bench.settle(reply.grants[0])
+    (grant,) = reply.grants
+    assert await bench.send(grant) == [True]
+    return grant
 
 
-async def refuse(bench: StoreBench, seconds: float = 1.0, **outcome: Any) -> None:
-    """A round of 429s that is waited out."""
-    await bench.enqueue()
-    await bench.run_one(OutcomeClass.RATE, retry_after_seconds=seconds, **outcome)
-    await bench.advance(seconds + 0.01)
+async def use(bench: StoreBench, count: int, *, size: int = 1) -> None:
+    """So many calls of `size` tokens that succeed, as fast as the limits let them."""
+    await bench.enqueue(count, tokens=(1, size))
+    for _ in range(count):
+        await bench.settle(await granted(bench), usage=Usage(1, size))
+
+
+async def refuse(
+    bench: StoreBench, kind: OutcomeClass = OutcomeClass.RATE, *, size: int = 1
+) -> None:
+    """A round of 429s that is waited out; the job goes then."""
+    await bench.enqueue(1, tokens=(1, size), priority=1)
+    job = await granted(bench)
+    await bench.settle(job, kind, retry_after_seconds=1)
+    await bench.store.cancel(job.id)
+    await bench.advance(1.01)
 
 
 # ---------------------------------------------------------------- headers
@@ -94,6 +106,7 @@ async def test_a_window_that_nothing_tells_is_not_guessed(bench: StoreBench) -> 
     await bench.enqueue(2)
     await bench.run_one(limits=(LimitHint("requests", 300),))
     assert await effective(bench) == 600
+    await bench.advance(1)
     await bench.run_one(limits=(LimitHint("requests", 300, 290, 2.0),))
     assert await effective(bench) == 300
 
@@ -140,7 +153,7 @@ async def test_a_lower_header_counts_at_once(bench: StoreBench) -> None:
     await configure(bench, RPM)
     await use(bench, 20)
     await bench.enqueue(2)
-    await bench.run_one(limits=(LimitHint("requests", 21),))
+    await bench.settle(await granted(bench), limits=(LimitHint("requests", 21),))
     reply = await bench.claim()
     assert reply.reason is WaitReason.REQUESTS
     assert reply.wait_seconds > 50
@@ -178,34 +191,25 @@ async def test_a_second_round_tells_the_limit(
     size = 1 if unit is REQUESTS else 100
     limit = Limit(unit, 100 * size)
     await configure(bench, limit, token_accounting=accounting)
-    await bench.enqueue(100, tokens=(1, 100))
-    for _ in range(60):
-        reply = await bench.claim()
-        while not reply.grants:
-            await bench.advance(reply.wait_seconds + 0.001)
-            reply = await bench.claim()
-        await bench.send(*reply.grants)
-        await bench.settle(reply.grants[0], usage=_usage(100))
-        if _ == 30:
-            await refuse_next(bench)
-    await refuse_next(bench)
-    assert await effective(bench, limit) == pytest.approx(60 * size, abs=2 * size)
+    await use(bench, 30, size=size)
+    await refuse(bench, size=size)
+    await use(bench, 28, size=size)
+    await refuse(bench, size=size)
+    assert await effective(bench, limit) == 58 * size
 
 
-def _usage(output: int) -> Any:
-    from llmqueue.outcome import Usage
-
-    return Usage(1, output)
-
-
-async def refuse_next(bench: StoreBench) -> None:
-    reply = await bench.claim()
-    while not reply.grants:
-        await bench.advance(reply.wait_seconds + 0.001)
-        reply = await bench.claim()
-    await bench.send(*reply.grants)
-    await bench.settle(reply.grants[0], OutcomeClass.RATE, retry_after_seconds=1)
-    await bench.advance(1.01)
+async def test_what_is_refused_later_was_not_accepted(bench: StoreBench) -> None:
+    """Calls that were on their way when the limit was learned."""
+    await configure(bench, replace(RPM, limit=60))
+    await use(bench, 20)
+    await refuse(bench)
+    await use(bench, 13)
+    await bench.enqueue(3)
+    await bench.advance(3)
+    calls = [await granted(bench) for _ in range(3)]
+    for number, call in enumerate(calls):
+        await bench.settle(call, OutcomeClass.RATE, retry_after_seconds=1)
+        assert await effective(bench, replace(RPM, limit=60)) == 35 - number
 
 
 async def learn(bench: StoreBench, accepted: int = 320) -> int:
@@ -266,18 +270,16 @@ async def test_slow_down_is_answered_by_its_own_rule(bench: StoreBench) -> None:
     await configure(bench, RPM)
     for _ in range(3):
         await use(bench, 10)
-        await bench.enqueue()
-        await bench.run_one(OutcomeClass.RAMP, retry_after_seconds=1)
-        await bench.advance(1.01)
+        await refuse(bench, OutcomeClass.RAMP)
     assert await effective(bench) == 600
 
 
 async def test_the_fullest_limit_is_the_one_that_binds(bench: StoreBench) -> None:
     tokens = Limit(TOKENS, 10_000)
     await configure(bench, RPM, tokens)
-    await use(bench, 20, tokens=(1, 100))
+    await use(bench, 20, size=100)
     await refuse(bench)
-    await use(bench, 20, tokens=(1, 100))
+    await use(bench, 20, size=100)
     await refuse(bench)
     assert (await effective(bench), await effective(bench, tokens)) == (600, 5000)
 
@@ -295,17 +297,12 @@ async def test_a_job_above_what_was_learned_waits_for_an_empty_window(bench: Sto
     """It is within the declared limit, so it is never `too large`."""
     tokens = Limit(TOKENS, 10_000)
     await configure(bench, tokens)
-    await use(bench, 10, tokens=(1, 100))
+    await use(bench, 10, size=100)
     await refuse(bench)
-    await use(bench, 10, tokens=(1, 100))
+    await use(bench, 10, size=100)
     await refuse(bench)
     assert await effective(bench, tokens) == 5000
-    await configure(bench, tokens, header_window_seconds=60)
-    await bench.enqueue()
-    await bench.run_one(limits=(LimitHint("tokens", 4000, 0, 60.0),))
-    await pass_time(bench, 15)
-    await bench.redis.delete(bench.key("front", bench.queue, "1"))
-    (job_id,) = await bench.enqueue(1, tokens=(1, 9000), priority=10)
+    (job_id,) = await bench.enqueue(1, tokens=(1, 9000))
     reply = await bench.claim()
     assert (reply.reason, reply.grants) == (WaitReason.TOKENS, ())
     await bench.advance(reply.wait_seconds + 0.01)
@@ -321,7 +318,10 @@ async def test_no_storm_besides(bench: StoreBench) -> None:
     await learn(bench, 4)
     for _ in range(6):
         await refuse(bench)
-    assert (await bench.store.snapshot(bench.queue, horizon_seconds=0)).rate_factor == 1
+    await pass_time(bench, 11)
+    snapshot = await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert 2 * snapshot.answers_rate > snapshot.answers
+    assert snapshot.rate_factor == 1
 
 
 # ---------------------------------------------------------------- over minutes
