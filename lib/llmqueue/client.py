@@ -109,7 +109,7 @@ def new_job(entry: RegistryEntry, spec: JobSpec) -> NewJob:
         if amount is not None:
             raise LimitExceeded(
                 f"payload: reserves {amount} {limit.unit}, the queue's limit is {limit.limit}"
-                f" in {limit.seconds} s: it could never run; lower its maximum output or split it"
+                f" in {limit.period}: it could never run; lower its maximum output or split it"
             )
     key = spec.idempotency_key
     return NewJob(

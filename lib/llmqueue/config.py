@@ -18,19 +18,36 @@ TokenAccounting = Literal["keep", "correct"]
 """Whether the provider counts the reservation (`keep`) or the actual usage (`correct`)."""
 
 OUTCOME_MEMORY_SECONDS = 86_400
+LONGEST_PACED_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `limit` units in any window of `seconds`."""
+    """At most `limit` units in any window of `seconds`, or in a calendar day."""
 
     unit: LimitUnit
     limit: int
     seconds: int = 60
+    time_zone: str | None = None
+    """In a calendar day of this IANA time zone, not in any `seconds` (86,400 then)."""
 
     @property
     def name(self) -> str:
+        if self.time_zone is not None:
+            return f"{self.unit}/day@{self.time_zone}"
         return f"{self.unit}/{self.seconds}"
+
+    @property
+    def paced(self) -> bool:
+        """Whether calls are spread over the window; those of a day may all go in its morning."""
+        return self.seconds <= LONGEST_PACED_SECONDS
+
+    @property
+    def period(self) -> str:
+        """The window in words."""
+        if self.time_zone is not None:
+            return f"a day of {self.time_zone}"
+        return f"any {self.seconds} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +102,10 @@ class BudgetConfig:
     token_accounting: TokenAccounting = "keep"
     learned_output: bool = False
     """Reserve a learned high quantile of output tokens instead of the declared maximum."""
+    learn_up: bool = False
+    """A larger limit in the provider's headers raises the declared one."""
+    header_window_seconds: int | None = None
+    """Window of limits in headers that do not tell it; None = such limits are passed over."""
     breaker: BreakerPolicy = BreakerPolicy()
     lease_seconds: float = 10.0
     ramp_seconds: float = 10.0

@@ -23,19 +23,21 @@ class ProviderProfile:
         token_rule: how a reservation in `tokens` follows from input and output estimates.
         token_accounting: whether the provider counts the reservation or the actual usage.
         learned_output: reserve a learned high quantile of output tokens, not the maximum.
+        header_window_seconds: window of limits in headers that do not tell it; None = unknown.
     """
 
     default_base_url: str | None
     token_rule: TokenRule
     token_accounting: TokenAccounting
     learned_output: bool
+    header_window_seconds: int | None = None
 
 
 PROFILES: Mapping[ProviderType, ProviderProfile] = MappingProxyType(
     {
-        ProviderType.OPENAI: ProviderProfile("https://api.openai.com/v1", "max", "keep", False),
+        ProviderType.OPENAI: ProviderProfile("https://api.openai.com/v1", "max", "keep", False, 60),
         ProviderType.ANTHROPIC: ProviderProfile(
-            "https://api.anthropic.com", "sum", "correct", True
+            "https://api.anthropic.com", "sum", "correct", True, 60
         ),
         # Servers count in their own ways; the sum is a bound of them all.
         ProviderType.OPENAI_COMPATIBLE: ProviderProfile(None, "sum", "keep", False),

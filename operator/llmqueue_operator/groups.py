@@ -97,6 +97,8 @@ def _conflicts(members: Sequence[Member]) -> tuple[Condition, ...]:
         return ()
     fields = ", ".join(differing)
     message = f"members of the shared budget declare different limits ({fields}); the lowest counts"
+    if "dayTimeZone" in differing:
+        message += ", and for those with a limit a day is any 24 hours"
     return (Condition(ConditionType.BUDGET_CONFLICT, True, Reason.LIMITS_DIFFER, message),)
 
 

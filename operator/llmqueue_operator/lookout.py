@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from llmqueue.config import BudgetConfig, QueueConfig
+from llmqueue.days import listed_month
 from llmqueue.errors import LlmqueueError, QueueFull, StoreError, StoreUnavailable
 from llmqueue.store import RedisStore
 from llmqueue.store.port import BudgetSnapshot
@@ -37,12 +39,15 @@ class Configured:
 
     budget: BudgetConfig
     queues: tuple[QueueConfig, ...]
+    month: str
+    """For which days of calendar limits are listed."""
 
 
 class Lookout:
     """Reads snapshots, and writes configurations where they have changed.
 
-    `clock` is monotonic; `check` raises NotLeading where this replica may not write any more.
+    `clock` is monotonic, `wall_clock` gives Unix seconds; `check` raises NotLeading where this
+    replica may not write any more.
     """
 
     def __init__(
@@ -51,8 +56,10 @@ class Lookout:
         clock: Callable[[], float],
         *,
         check: Callable[[], None],
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._connections, self._clock, self._check = connections, clock, check
+        self._wall_clock = wall_clock
         self._configured: dict[str, Configured] = {}
         self._away_since: dict[str, float] = {}
         """Budget → since when it cannot be seen."""
@@ -116,7 +123,12 @@ class Lookout:
     async def _configure(self, store: RedisStore, groups: list[Group]) -> dict[str, StoreError]:
         """Returns the budgets for which it failed."""
         changed = [
-            Configured(group.budget, tuple(m.config for m in group.members)) for group in groups
+            Configured(
+                group.budget,
+                tuple(m.config for m in group.members),
+                listed_month(group.budget.limits, at=self._wall_clock()),
+            )
+            for group in groups
         ]
         changed = [c for c in changed if self._configured.get(c.budget.budget) != c]
         room, failed = asyncio.Semaphore(_CONFIGURE_AT_ONCE), dict[str, StoreError]()

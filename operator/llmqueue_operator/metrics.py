@@ -174,6 +174,22 @@ class Exporter:
         for name, text, number in _PLANNED:
             yield self._gauge(name, text, {(q.namespace, q.name): number(q.plan) for q in queues})
         yield self._gauge(
+            "limit",
+            "A limit of the queue's budget: declared, effective (as the provider taught), used.",
+            {
+                (q.namespace, q.name, limit.name, kind): float(value)
+                for q in queues
+                for limit in (q.snapshot.limits if q.snapshot else ())
+                for kind, value in (
+                    ("declared", limit.declared),
+                    ("effective", limit.effective),
+                    ("used", limit.used),
+                )
+            },
+            "limit",
+            "kind",
+        )
+        yield self._gauge(
             "bound_by",
             "1 for what limits the number of workers.",
             {(q.namespace, q.name, str(q.plan.bound_by)): 1.0 for q in queues},

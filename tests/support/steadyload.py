@@ -48,9 +48,15 @@ class Load:
     limit: int
     charge: int = 1
     call_seconds: int
+    tells_limits: bool = True
+    """The provider's answers have its limits in their headers."""
 
     def provider(self) -> FakeProviderProcess:
-        return FakeProviderProcess(**{self.option: self.limit}, latency=self.call_seconds)
+        return FakeProviderProcess(
+            **{self.option: self.limit},
+            latency=self.call_seconds,
+            no_limit_headers=not self.tells_limits,
+        )
 
     def manifest(self, url: str) -> str:
         return _MANIFEST.format(load=self, url=url)

@@ -143,6 +143,15 @@ class StoreBench:
         """The logical time of the last script."""
         return int(await self.redis.hget(self.key("run"), "last") or 0)
 
+    async def server_ms(self) -> int:
+        """The logical time of now."""
+        seconds, micros = await self.redis.time()
+        return int(
+            seconds * 1000
+            + micros // 1000
+            + int(await self.redis.hget(self.key("run"), "off") or 0)
+        )
+
     async def states(self) -> dict[str, int]:
         return {
             name: count

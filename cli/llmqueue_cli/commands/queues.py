@@ -103,6 +103,11 @@ def _describe(status: dict[str, Any]) -> None:
         ("Rate", f"{_rate(status['effective_rpm'])} a minute"),
         ("Done in", duration(status["eta_seconds"])),
     ]
+    lines += [
+        ("Limit", f"{each['name']}: {each['effective']}, the provider's word on {each['declared']}")
+        for each in status.get("limits", ())
+        if each["effective"] != each["declared"]
+    ]
     if status.get("suspended"):
         lines.append(("Suspended", "yes: nothing is handed out until `llmqueue unsuspend`"))
     if status.get("blocked_seconds"):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from llmqueue.days import listed_month
 from llmqueue.errors import LlmqueueError, StoreError
 from llmqueue.states import JobState, LimitUnit
 from llmqueue.store.port import BudgetSnapshot, PlannerStore
@@ -48,14 +49,18 @@ class Controller:
         *,
         on_exit: Callable[[WorkerEnd], None],
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._group = group
         self._journal = journal
         self._on_exit = on_exit
         self._clock = clock
+        self._wall_clock = wall_clock
         self._memory = Memory()
         self._configured = False
+        self._month = ""
+        """For which days of calendar limits are listed in the configuration."""
         self._away_since: float | None = None
         self._said: dict[str, str] = {}
         self.pools: dict[str, WorkerPool] = {}
@@ -86,11 +91,15 @@ class Controller:
 
     async def configure(self) -> None:
         """Write registry and configuration, and recall what is new here. Raises StoreError."""
+        month = self._month_now()
         await self._store.configure(
             self._group.budget, [item.config for item in self._group.queues]
         )
         await self._recall()
-        self._configured = True
+        self._configured, self._month = True, month
+
+    def _month_now(self) -> str:
+        return listed_month(self._group.budget.limits, at=self._wall_clock())
 
     async def _recall(self) -> None:
         """Queues whose counters were not yet seen begin with the call time that the last run knew.
@@ -127,7 +136,7 @@ class Controller:
 
     async def _look(self) -> tuple[BudgetSnapshot | None, str]:
         try:
-            if not self._configured:
+            if not self._configured or self._month != self._month_now():
                 await self.configure()
             snapshot = await self._snapshot()
         except LlmqueueError as exc:

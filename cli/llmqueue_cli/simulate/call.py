@@ -36,11 +36,14 @@ class Call:
     admission: Admission | Refusal
     wall: Callable[[], float]
     """Unix seconds now."""
+    tells_limits: bool = True
     request_id: str = field(default_factory=lambda: f"req_{uuid.uuid4().hex[:24]}")
 
     def headers(self, *more: Header) -> list[Header]:
         """The headers of every answer: request id, limits, and `more`."""
-        limits = self.shape.limit_headers(self.limiter.levels(), wall=self.wall())
+        limits: list[Header] = []
+        if self.tells_limits:
+            limits = self.shape.limit_headers(self.limiter.levels(), wall=self.wall())
         return [(self.shape.request_id_header, self.request_id), *limits, *more]
 
     def document(self, usage: Usage) -> dict[str, Any]:

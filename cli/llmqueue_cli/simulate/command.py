@@ -65,6 +65,9 @@ def fake_provider(  # noqa: PLR0917 - parameters are the command's options
     count_refused: Annotated[
         bool, typer.Option("--count-refused", help="Refused calls use up requests as well.")
     ] = False,
+    no_limit_headers: Annotated[
+        bool, typer.Option("--no-limit-headers", help="Say nothing of limits in headers.")
+    ] = False,
     honour_idempotency: Annotated[
         bool, typer.Option("--honour-idempotency", help="Answer a repeated key without a bill.")
     ] = False,
@@ -120,6 +123,7 @@ def fake_provider(  # noqa: PLR0917 - parameters are the command's options
         per_second=per_second,
         token_counting=token_counting.value if token_counting else None,
         count_refused=count_refused,
+        limit_headers=not no_limit_headers,
         honour_idempotency=honour_idempotency,
         latency=_read("--latency", parse_distribution, latency),
         output_tokens=outputs,

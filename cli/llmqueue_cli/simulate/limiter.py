@@ -53,6 +53,7 @@ class Limiter:
         self.limits = limits
         self.counting: TokenCounting = counting
         self._clock = clock
+        self._window_seconds = window_seconds
         self._per_second = per_second
         self._count_refused = count_refused
         self._windows = {each: SlidingWindow(window_seconds) for each in Dimension}
@@ -110,14 +111,16 @@ class Limiter:
         self._windows[Dimension.OUTPUT_TOKENS].add(now, output_tokens)
 
     def levels(self) -> dict[Dimension, Level]:
-        """How full each limited dimension is now."""
+        """How full each limited dimension is now; what is used comes back at an even pace there,
+        as in the providers' own headers."""
         now = self._clock()
         found: dict[Dimension, Level] = {}
         for dimension, window in self._windows.items():
             limit = self.limits.of(dimension)
             if limit is not None:
-                remaining = max(0, limit - window.used(now))
-                found[dimension] = Level(limit, remaining, window.reset_seconds(now))
+                used = min(limit, window.used(now))
+                reset = self._window_seconds * used / limit if limit else 0.0
+                found[dimension] = Level(limit, limit - used, reset)
         return found
 
 

@@ -28,6 +28,8 @@ class ProviderOptions:
     token_counting: TokenCounting | None = None
     """None: `keep` for openai, `correct` for anthropic."""
     count_refused: bool = False
+    limit_headers: bool = True
+    """False: answers say nothing of limits, but for the wait after a 429."""
     honour_idempotency: bool = False
     """Answer a key that was answered before with the same bytes, unbilled."""
     latency: Distribution = Constant(0.0)

@@ -78,6 +78,7 @@ class Service:
         self.schedule = Schedule(options.script, started=clock(), rng=self.rng)
         self._planner = Planner(options, self.rng)
         self._honour_idempotency = options.honour_idempotency
+        self._tells_limits = options.limit_headers
         self._answered: dict[str, tuple[Work, str]] = {}
         self._running: dict[str, asyncio.Event] = {}
 
@@ -131,7 +132,16 @@ class Service:
     async def _take(self, live: LiveCall, wire: Wire, received: Received) -> None:
         ask = received.ask
         admission = self.limiter.admit(ask.demand)
-        call = Call(self.shape, self.limiter, live, wire, ask, admission, self.ledger.now)
+        call = Call(
+            self.shape,
+            self.limiter,
+            live,
+            wire,
+            ask,
+            admission,
+            self.ledger.now,
+            tells_limits=self._tells_limits,
+        )
         try:
             if isinstance(admission, Refusal):
                 await call.refuse(admission)

@@ -62,12 +62,6 @@ class SlidingWindow:
                 return entry.at + self._seconds - now
         return 0.0
 
-    def reset_seconds(self, now: float) -> float:
-        """Seconds until the window would be empty."""
-        if self.used(now) == 0:
-            return 0.0
-        return self._entries[-1].at + self._seconds - now
-
 
 class PerSecondBucket:
     """A bucket refilled at `limit / seconds` a second.

@@ -22,6 +22,7 @@ from llmqueue.spec.fields import (
     SecondsOrZero,
     SecretKey,
     Section,
+    TimeZone,
     Tokens,
     unique,
 )
@@ -83,6 +84,7 @@ class Limits(Section):
     output_tokens_per_minute: Tokens | None = None
     requests_per_day: Requests | None = None
     tokens_per_day: Tokens | None = None
+    day_time_zone: TimeZone | None = None
     max_in_flight: InFlight | None = None
     target_utilization_percent: Annotated[Int, Field(ge=1, le=100)] = 100
     learn_from_headers: Literal["LowerOnly", "Both"] = "LowerOnly"
@@ -90,6 +92,10 @@ class Limits(Section):
     shared_budget: SharedBudget | None = None
     per_tenant: PerTenant | None = None
     max_in_flight_per_band: PerBand | None = None
+
+    @property
+    def limits_days(self) -> bool:
+        return self.requests_per_day is not None or self.tokens_per_day is not None
 
 
 class Timeouts(Section):

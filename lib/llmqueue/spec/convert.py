@@ -57,6 +57,7 @@ _COMMON = (
     "output_tokens_per_minute",
     "requests_per_day",
     "tokens_per_day",
+    "day_time_zone",
     "max_in_flight",
 )
 
@@ -89,10 +90,11 @@ def budget_config(members: Sequence[LLMQueue]) -> BudgetConfig:
         )
     profile = PROFILES[types.pop()]
     limits = [queue.spec.limits for queue in members]
+    zone = _day_time_zone(limits)
     return BudgetConfig(
         budget=budget,
         limits=tuple(
-            Limit(unit, lowest, seconds)
+            Limit(unit, lowest, seconds, zone if seconds == _DAY else None)
             for unit, seconds, declared in _LIMITS
             if (lowest := _lowest(map(declared, limits))) is not None
         ),
@@ -100,8 +102,17 @@ def budget_config(members: Sequence[LLMQueue]) -> BudgetConfig:
         token_rule=profile.token_rule,
         token_accounting=profile.token_accounting,
         learned_output=profile.learned_output,
+        learn_up=all(each.learn_from_headers == "Both" for each in limits),
+        header_window_seconds=profile.header_window_seconds,
         breaker=_breaker([queue.spec.circuit_breaker for queue in members]),
     )
+
+
+def _day_time_zone(declared: Sequence[Limits]) -> str | None:
+    """Whose midnight begins the day. Where members that limit a day differ, a day is any 24 hours:
+    what fits those fits the days of all zones."""
+    zones = {each.day_time_zone for each in declared if each.limits_days}
+    return zones.pop() if len(zones) == 1 else None
 
 
 def _breaker(declared: Sequence[CircuitBreaker]) -> BreakerPolicy:

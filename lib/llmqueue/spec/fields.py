@@ -22,6 +22,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from llmqueue.days import known_zone
+
 NANO_PER_USD = 1_000_000_000
 USD_PATTERN = r"^(0|[1-9][0-9]{0,8})(\.[0-9]{1,9})?$"
 BASE_URL_PATTERN = r"^https?://[^\s/?#\\]+(/[^\s?#\\]*)?$"
@@ -31,6 +33,7 @@ SECRET_KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
 MODULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 LABEL_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 ENV_NAME_PATTERN = r"^[-._a-zA-Z][-._a-zA-Z0-9]*$"
+TIME_ZONE_PATTERN = r"^[A-Za-z][-+A-Za-z0-9_]*(/[-+A-Za-z0-9_]+)*$"
 REASON_PATTERN = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
 SHAPES = {
@@ -43,6 +46,7 @@ SHAPES = {
     MODULE_PATTERN: "the dotted name of a Python module",
     LABEL_PATTERN: "text without control characters",
     ENV_NAME_PATTERN: "the name of an environment variable",
+    TIME_ZONE_PATTERN: 'the name of an IANA time zone, like "America/Los_Angeles"',
     REASON_PATTERN: "one CamelCase word",
 }
 """Pattern → what it asks for, in words."""
@@ -92,6 +96,13 @@ def usd_text(nano: int) -> str:
     return f"{whole}.{fraction:09d}".rstrip("0").rstrip(".") if fraction else str(whole)
 
 
+def time_zone(name: str) -> str:
+    """A time zone that is known here. Raises ValueError."""
+    if not known_zone(name):
+        raise ValueError(f"must be {SHAPES[TIME_ZONE_PATTERN]}: this one is not known")
+    return name
+
+
 NanoUsd = Annotated[
     int,
     BeforeValidator(nano_usd),
@@ -122,6 +133,12 @@ SecretKey = Annotated[
 ]
 BaseUrl = Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=BASE_URL_PATTERN)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=LABEL_PATTERN)]
+TimeZone = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64, pattern=TIME_ZONE_PATTERN),
+    AfterValidator(time_zone),
+]
+"""Kubernetes knows the shape only: an unknown zone is refused by those who read the resource."""
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 

@@ -19,6 +19,8 @@ BoundByName = Literal[
     "InputTokens",
     "OutputTokens",
     "Tokens",
+    "RequestsPerDay",
+    "TokensPerDay",
     "InFlight",
     "Spend",
     "Share",

@@ -9,7 +9,6 @@ def unserved_fields(queue: LLMQueue) -> tuple[str, ...]:
     """Paths of fields that are set in this resource and that this version does not act on."""
     spec = queue.spec
     asked = {
-        "spec.limits.learnFromHeaders": spec.limits.learn_from_headers == "Both",
         "spec.spend.caps": bool(spec.spend.caps),
         "spec.spend.features": bool(spec.spend.features),
         "spec.spend.prices": bool(spec.spend.prices),

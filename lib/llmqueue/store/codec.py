@@ -16,6 +16,7 @@ from llmqueue.config import (
     Schedule,
     TenantLimits,
 )
+from llmqueue.days import day_starts
 from llmqueue.job import NewJob, band_of
 from llmqueue.outcome import LimitHint
 from llmqueue.states import JobState, LimitUnit, OutcomeClass
@@ -54,26 +55,36 @@ def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def limit_json(limit: Limit) -> dict[str, Any]:
+def limit_json(limit: Limit, *, at: float) -> dict[str, Any]:
     sub_window = max(_MIN_SUB_WINDOW_MS, limit.seconds * 1000 // _SUB_WINDOWS)
-    return {
-        "unit": str(limit.unit),
-        "seconds": limit.seconds,
-        "limit": limit.limit,
-        "name": limit.name,
-        "sub_ms": sub_window,
-        "keep_ms": limit.seconds * 1000 + _MARGIN_MS,
-    }
+    zone = limit.time_zone
+    return _without_nulls(
+        {
+            "unit": str(limit.unit),
+            "seconds": limit.seconds,
+            "limit": limit.limit,
+            "name": limit.name,
+            "sub_ms": sub_window,
+            "keep_ms": limit.seconds * 1000 + _MARGIN_MS,
+            "paced": limit.paced,
+            "days": None if zone is None else [s * 1000 for s in day_starts(zone, at=at)],
+        }
+    )
 
 
-def budget_json(config: BudgetConfig, queues: Sequence[QueueConfig]) -> str:
+def budget_json(config: BudgetConfig, queues: Sequence[QueueConfig], *, at: float) -> str:
+    """`at` in Unix seconds: scripts know no time zones, so the days of some weeks are listed."""
     keep = max(
         (max(q.retention.succeeded_seconds, q.retention.failed_seconds) for q in queues), default=0
     )
     return dumps(
         _without_nulls(
             {
-                "limits": [limit_json(limit) for limit in config.limits],
+                "limits": [limit_json(limit, at=at) for limit in config.limits],
+                "learn_up": config.learn_up,
+                "header_window_ms": None
+                if config.header_window_seconds is None
+                else milliseconds(config.header_window_seconds),
                 "queues": [q.queue for q in queues],
                 "max_in_flight": config.max_in_flight,
                 "token_rule": config.token_rule,
@@ -217,6 +228,24 @@ def _derived_wait(hints: Sequence[LimitHint], charge: int) -> tuple[int | None, 
     return max(waits, default=(None, None))
 
 
+def _said_limits(hints: Sequence[LimitHint]) -> list[list[str | int]] | None:
+    """[unit, window ms, limit] of each hint; a window of 0 is not known.
+
+    `reset` is the time until the limit is full again at its even pace, which tells the window:
+    where 30 of 14,400 requests come back in 180 s, all of them come back in a day.
+    """
+    said: list[list[str | int]] = []
+    for hint in hints:
+        if not hint.limit:
+            continue
+        window_ms = 0
+        used = 0 if hint.remaining is None else hint.limit - hint.remaining
+        if hint.reset_seconds and used > 0:
+            window_ms = round(hint.reset_seconds * 1000 * hint.limit / used)
+        said.append([hint.unit, window_ms, hint.limit])
+    return said or None
+
+
 _NO_RETRY_HINT = frozenset({OutcomeClass.SUCCESS, OutcomeClass.PERMANENT})
 
 
@@ -249,6 +278,7 @@ def settlement_json(item: Settlement, *, now: float) -> str:
                 "j": round(item.jitter, 4),
                 "l": item.entry is not None or None,
                 "m": outcome.message[:300],
+                "h": _said_limits(outcome.limits),
             }
         )
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
@@ -13,7 +14,7 @@ from llmqueue.states import JobState
 from llmqueue.store import codec, keys
 from llmqueue.store.connection import translated
 from llmqueue.store.executor import Executor
-from llmqueue.store.port import BudgetSnapshot, PauseView, QueueSnapshot, WorkerView
+from llmqueue.store.port import BudgetSnapshot, LimitView, PauseView, QueueSnapshot, WorkerView
 
 
 def _queue_snapshot(raw: Mapping[str, Any]) -> QueueSnapshot:
@@ -66,6 +67,16 @@ def _pause_view(raw: Mapping[str, Any]) -> PauseView:
     )
 
 
+def _limit_view(raw: Mapping[str, Any]) -> LimitView:
+    return LimitView(
+        name=raw["name"],
+        declared=int(raw["declared"]),
+        effective=int(raw["effective"]),
+        used=int(raw["used"]),
+        frees_seconds=raw["frees_ms"] / 1000,
+    )
+
+
 def _unconfigured(budget: str) -> BudgetSnapshot:
     return BudgetSnapshot(
         budget=budget,
@@ -100,7 +111,7 @@ def _budget_snapshot(budget: str, answer: bytes) -> BudgetSnapshot:
         answers=int(raw["answers"]),
         answers_rate=int(raw["answers_rate"]),
         answers_unknown=int(raw["answers_unknown"]),
-        win_levels=dict(raw["levels"]),
+        limits=tuple(_limit_view(each) for each in raw["limits"]),
         again=bool(raw["again"]),
     )
 
@@ -109,6 +120,8 @@ class PlannerPart:
     """See `PlannerStore` in port.py."""
 
     _redis: Executor
+    wall_clock: Callable[[], float] = staticmethod(time.time)
+    """Unix seconds: tells which calendar days a configuration has to list."""
 
     async def configure(self, budget: BudgetConfig, queues: Sequence[QueueConfig]) -> str:
         for queue in queues:
@@ -119,7 +132,7 @@ class PlannerPart:
         epoch, generation = await self._redis.run(
             "configure",
             budget.budget,
-            codec.budget_json(budget, queues),
+            codec.budget_json(budget, queues, at=self.wall_clock()),
             secrets.token_hex(8),
             *flat,
         )

@@ -7,7 +7,7 @@ All calls are coroutines. Every one may raise `StoreUnavailable` (nothing is kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
@@ -227,6 +227,20 @@ class QueueSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitView:
+    """A limit as it is kept now. `name` is that of `config.Limit`."""
+
+    name: str
+    declared: int
+    effective: int
+    """What claims go by: declared, or as the provider's headers and 429s taught."""
+    used: int
+    """Charged within the window."""
+    frees_seconds: float
+    """Until a part of the window is free again; of a calendar day, until its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetSnapshot:
     """One consistent look at a budget."""
 
@@ -247,10 +261,19 @@ class BudgetSnapshot:
     """Answers within the breaker's window, and of these 429s and unknown outcomes."""
     answers_rate: int
     answers_unknown: int
-    win_levels: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Limit name → charged within the window."""
+    limits: tuple[LimitView, ...] = ()
     again: bool = False
     """Housekeeping did not finish: look again soon."""
+
+    @property
+    def win_levels(self) -> dict[str, int]:
+        """Limit name → charged within the window."""
+        return {each.name: each.used for each in self.limits}
+
+    @property
+    def effective_limits(self) -> dict[str, int]:
+        """Limit name → what claims go by."""
+        return {each.name: each.effective for each in self.limits}
 
 
 class PlannerStore(Protocol):

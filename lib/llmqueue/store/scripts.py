@@ -10,7 +10,10 @@ from importlib.resources.abc import Traversable
 
 _SHARED = (
     "_clock.lua",
+    "_limits.lua",
+    "_days.lua",
     "_windows.lua",
+    "_pacer.lua",
     "_jobs.lua",
     "_lanes.lua",
     "_tenants.lua",

@@ -141,6 +141,16 @@ def queue_status(
         "reason": plan.get("reason") or None,
         "effective_rpm": number(plan.get("effective_rpm")),
         "eta_seconds": number(plan.get("eta_seconds")),
+        "limits": [
+            {
+                "name": limit["name"],
+                "declared": int(limit["declared"]),
+                "effective": int(limit["effective"]),
+                "used": int(limit["used"]),
+                "frees_seconds": limit["frees_ms"] / 1000,
+            }
+            for limit in snapshot.get("limits", ())
+        ],
         "oldest_ready_seconds": mine.get("oldest_ms", 0) / 1000,
         "blocked_seconds": snapshot.get("blocked_ms", 0) / 1000,
         "breaker": snapshot.get("breaker", "closed"),
@@ -209,4 +219,7 @@ def _hold_up(queue: str, snapshot: Mapping[str, Any]) -> tuple[str | None, float
         return "the provider asked to wait", snapshot["blocked_ms"] / 1000
     if snapshot["breaker"] != "closed":
         return "the breaker is open", max(0.0, snapshot["breaker_ms"] / 1000)
+    for limit in snapshot["limits"]:
+        if limit["used"] >= limit["effective"] and not limit["paced"]:
+            return f"{limit['name']} is used up", limit["frees_ms"] / 1000
     return None, 0.0

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from llmqueue.store.port import BudgetSnapshot, QueueSnapshot
 from llmqueue_operator.planning.formula import clamp
 from llmqueue_operator.planning.history import observe
+from llmqueue_operator.planning.learned import effective
 from llmqueue_operator.planning.queue_plan import Situation, hold_queue, plan_queue
 from llmqueue_operator.planning.reasons import Reason
 from llmqueue_operator.planning.seeding import seed_queue
-from llmqueue_operator.planning.supply import Party, supplies
+from llmqueue_operator.planning.supply import Party, allowed, supplies
 from llmqueue_operator.planning.trouble import Hold, needs_configuration, store_hold
 from llmqueue_operator.planning.types import (
     GroupSnapshot,
@@ -74,8 +75,10 @@ def _plan_all(
         for q in snapshot.queues
         if q.queue in seen
     }
-    parties = [seat.party for seat in seats.values()]
-    supply = supplies(snapshot.limits, snapshot.max_in_flight, parties)
+    limits = effective(snapshot.limits, store)
+    parties = allowed(limits, store, [seat.party for seat in seats.values()])
+    supply = supplies(limits, snapshot.max_in_flight, parties)
+    by_queue = {party.queue.queue: party for party in parties}
     unknown = Hold(Reason.STORE_UNCONFIGURED, "the store does not know this queue yet")
     outcomes: list[tuple[QueuePlan, QueueMemory]] = []
     for queue in snapshot.queues:
@@ -88,7 +91,7 @@ def _plan_all(
             store=store,
             crew=seat.crew,
             history=seat.party.history,
-            work=seat.party.work,
+            work=by_queue[queue.queue].work,
             supply=supply[queue.queue],
         )
         outcomes.append(plan_queue(situation, seat.memory, now))

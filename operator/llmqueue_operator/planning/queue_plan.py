@@ -10,6 +10,7 @@ from llmqueue_operator.planning.conditions import conditions, held_conditions
 from llmqueue_operator.planning.estimate import effective_rpm, eta_seconds
 from llmqueue_operator.planning.formula import clamp
 from llmqueue_operator.planning.history import History
+from llmqueue_operator.planning.learned import difference
 from llmqueue_operator.planning.reasons import Reason
 from llmqueue_operator.planning.smoothing import Step, idle_since, in_force, step
 from llmqueue_operator.planning.supply import Supply
@@ -24,9 +25,10 @@ _SENTENCES = {
     Reason.STEADY: "as many workers as are wanted",
     Reason.IDLE: "nothing to do",
     Reason.SUSPENDED: "the queue is suspended",
+    Reason.DAY_USED_UP: "the limit of the day is used up; the jobs wait for the next one",
     Reason.SCALED_UP: "more workers are wanted",
     Reason.SCALED_DOWN: "fewer workers were wanted for a whole stabilization window",
-    Reason.SCALED_TO_ZERO: "nothing to do for idleSeconds",
+    Reason.SCALED_TO_ZERO: "nothing could be done for idleSeconds",
     Reason.STABILIZATION_WINDOW: "fewer workers are wanted; the stabilization window runs",
     Reason.IDLE_TIMER: "nothing to do; the last worker stays for idleSeconds",
     Reason.REPLICAS_OVERRIDE: "spec.scaling.replicasOverride decides",
@@ -71,6 +73,7 @@ def plan_queue(
     reason, message = decision.step.reason, decision.message
     if queue.rolling and going.draining:
         reason, message = Reason.ROLLOUT_IN_PROGRESS, _SENTENCES[Reason.ROLLOUT_IN_PROGRESS]
+    message = "; ".join(filter(None, (message, difference(store))))
     plan = QueuePlan(
         queue=queue.queue,
         wish=wish.workers,
@@ -148,7 +151,7 @@ def _decide(
             taken = Step(taken.target, held.reason, waits)
             decision = Decision(taken, BoundBy.HELD, held.message, memory)
         else:
-            taken = _suspended(situation, taken)
+            taken = _without_work(situation, taken)
             decision = Decision(taken, wish.bound_by, _SENTENCES[taken.reason], memory)
     if decision.step.target > memory.target:
         return replace(decision, memory=replace(memory, last_up=now))
@@ -189,9 +192,14 @@ def _restrained(
     return wish.workers, wish.keep
 
 
-def _suspended(situation: Situation, taken: Step) -> Step:
-    if taken.reason is Reason.IDLE and not situation.work.wants_grants:
+def _without_work(situation: Situation, taken: Step) -> Step:
+    """Idle, though jobs may wait."""
+    work, allowance = situation.work, situation.supply.allowance
+    if taken.reason is Reason.IDLE and not work.wants_grants:
         return replace(taken, reason=Reason.SUSPENDED)
+    if taken.reason in (Reason.IDLE, Reason.IDLE_TIMER) and work.held_back > 0:
+        wait = allowance.frees_seconds - situation.queue.scaling.pod_start_seconds
+        return Step(taken.target, Reason.DAY_USED_UP, taken.next_change_seconds or max(0.0, wait))
     return taken
 
 
@@ -203,11 +211,14 @@ def _staff(queue: QueueInput, crew: Workforce, target: int) -> Dismissal:
 
 
 def _eta(situation: Situation, target: int) -> float | None:
+    workers = target
+    if target == 0 and situation.work.held_back > 0:
+        workers = situation.queue.scaling.max_replicas  # they come with the next day
     return eta_seconds(
         situation.work,
         situation.supply,
         situation.store,
         situation.history,
         pauses=pauses_of(situation.queue, situation.store),
-        slots=target * situation.queue.scaling.slots_per_worker,
+        slots=workers * situation.queue.scaling.slots_per_worker,
     )

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     IDLE_TIMER = "IdleTimer"
     IDLE = "Idle"
     SUSPENDED = "Suspended"
+    DAY_USED_UP = "DayUsedUp"
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
 
     SCALING_PAUSED = "ScalingPaused"

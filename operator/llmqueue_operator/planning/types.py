@@ -21,6 +21,8 @@ class BoundBy(StrEnum):
     INPUT_TOKENS = "InputTokens"
     OUTPUT_TOKENS = "OutputTokens"
     TOKENS = "Tokens"
+    REQUESTS_PER_DAY = "RequestsPerDay"
+    TOKENS_PER_DAY = "TokensPerDay"
     IN_FLIGHT = "InFlight"
     SPEND = "Spend"
     SHARE = "Share"

@@ -56,10 +56,13 @@ def wish_for(
     low, high = scaling.min_replicas, scaling.max_replicas
     by_in_flight = supply.max_in_flight < in_flight + math.sqrt(in_flight)
     limit = supply.in_flight_bound_by if by_in_flight else supply.bound_by
+    below = BoundBy.BACKLOG if needed > 0 else BoundBy.IDLE
+    if work.held_back > 0:
+        below = supply.allowance.bound_by
     return Wish(
         workers=clamp(min(needed, cap), low, high),
         keep=clamp(min(needed, kept_cap), low, high),
-        bound_by=_bound_by(scaling, needed, cap, limit),
+        bound_by=_bound_by(scaling, needed, cap, limit, below=below),
     )
 
 
@@ -76,12 +79,13 @@ def _backlog(scaling: ScalingSpec, work: Work, history: History) -> float:
     )
 
 
-def _bound_by(scaling: ScalingSpec, needed: int, cap: float, limit: BoundBy) -> BoundBy:
+def _bound_by(
+    scaling: ScalingSpec, needed: int, cap: float, limit: BoundBy, *, below: BoundBy
+) -> BoundBy:
+    """`limit` is behind the cap, `below` behind what is needed where that is less."""
     wanted = min(needed, cap)
     if wanted > scaling.max_replicas:
         return BoundBy.MAX_REPLICAS
     if wanted < scaling.min_replicas:
         return BoundBy.MIN_REPLICAS
-    if needed == 0:
-        return BoundBy.IDLE
-    return BoundBy.BACKLOG if needed <= cap else limit
+    return limit if needed > cap else below

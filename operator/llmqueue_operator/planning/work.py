@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llmqueue.states import JobState
 from llmqueue.store.port import QueueSnapshot
@@ -10,9 +10,9 @@ from llmqueue.store.port import QueueSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Jobs by what they need: `claimable` now (as far as the limits of their tenants and bands let
-    them run), `due` before a new worker is ready, `in_flight` with any worker, of these `draining`
-    with workers that go.
+    """Jobs by what they need: `claimable` now, `due` before a new worker is ready, `in_flight` with
+    any worker, of these `draining` with workers that go. Those that wait, too, are `held_back`
+    where no limit of the day has room for them, `kept` by the limits of their tenants and bands.
 
     A suspended queue hands nothing out: only its running calls are work.
     """
@@ -22,10 +22,19 @@ class Work:
     in_flight: int
     draining: int
     wants_grants: bool = True
+    held_back: int = 0
+    kept: int = 0
+
+    def within(self, grants: float) -> Work:
+        """As far as so many grants go: what they do not reach is held back."""
+        claimable = int(min(self.claimable, max(0.0, grants)))
+        due = int(min(self.due, max(0.0, grants - claimable)))
+        held_back = self.waiting - claimable - due
+        return replace(self, claimable=claimable, due=due, held_back=held_back)
 
     @property
     def waiting(self) -> int:
-        """Jobs that still need a grant."""
+        """Jobs that still need a grant, and may get one."""
         return self.claimable + self.due
 
     @property
@@ -48,4 +57,4 @@ def work_of(seen: QueueSnapshot, draining_in_flight: int) -> Work:
     in_flight = seen.states.get(JobState.LEASED, 0) + seen.states.get(JobState.SENT, 0)
     if seen.suspended:
         return Work(0, 0, in_flight, draining_in_flight, wants_grants=False)
-    return Work(seen.claimable, seen.due_soon, in_flight, draining_in_flight)
+    return Work(seen.claimable, seen.due_soon, in_flight, draining_in_flight, kept=seen.held_back)

@@ -53,6 +53,7 @@ class Together:
 
     async def run(self, seconds: float, *, slots: int = 4, step: float = 0.05) -> None:
         """Move on; a worker claims at its time while it has free slots."""
+        await self._read_clock()
         end = self.now + seconds
         while self.now < end:
             await self._finish()
@@ -79,7 +80,7 @@ class Together:
         self.claims[str(reply.reason)] += 1
         for grant in reply.grants:
             assert await bench.send(grant) == [True]
-            self.sent.append((self.now, queue))
+            self.sent.append(((await bench.now_ms() - self.began) / 1000, queue))
             self.running.append((self.now + self.call_seconds, worker, grant))
         self.due[worker] = self.now + max(0.05, min(reply.wait_seconds, 5.0))
 

@@ -47,7 +47,8 @@ def steady(found: Any) -> BudgetSnapshot:
         replace(w, age_seconds=0.0, longest_remaining_seconds=0.0, last_claim_age_seconds=None)
         for w in found.workers
     )
-    return replace(found, queues=queues, workers=workers, rate_factor=0.0)
+    limits = tuple(replace(limit, frees_seconds=0.0) for limit in found.limits)
+    return replace(found, queues=queues, workers=workers, limits=limits, rate_factor=0.0)
 
 
 async def test_many_are_what_single_ones_are(bench: StoreBench) -> None:

@@ -106,6 +106,12 @@ LIMIT_CASES = (
         limits(requestsPerMinute=1, targetUtilizationPercent=101),
         "spec.limits.targetUtilizationPercent",
     ),
+    Case("a day of a zone", limits(requestsPerDay=1, dayTimeZone="America/Los_Angeles")),
+    Case(
+        "no name of a zone",
+        limits(requestsPerDay=1, dayTimeZone="America/Los Angeles"),
+        "spec.limits.dayTimeZone",
+    ),
     Case("unknown limit", limits(requestPerMinute=60), "spec.limits.requestPerMinute"),
 )
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+from llmqueue.config import Limit
+from llmqueue.states import LimitUnit
 from llmqueue.store import RedisStore
 from support.localcontrol import controller
 from support.storebench import StoreBench
@@ -20,4 +24,23 @@ async def test_a_tick_lets_housekeeping_catch_up() -> None:
         await bench.advance(6)
         await controller(bench).tick()
         assert await bench.states() == {"ready": JOBS}
+        await store.close()
+
+
+async def test_days_are_listed_anew_each_month() -> None:
+    """Long before the list ends, and without a restart."""
+    async with ValkeyServer() as server:
+        store = RedisStore(server.url)
+        bench = StoreBench(store)
+        day = Limit(LimitUnit.REQUESTS, 100, 86_400, "America/Los_Angeles")
+        await bench.configure(budget={"limits": (day,)})
+        dates = [datetime(2026, 11, 30, 23, 59, tzinfo=UTC)]
+        found = controller(bench, wall_clock=lambda: dates[-1].timestamp())
+        await found.tick()
+        await bench.redis.delete("llmqueue:registry")
+        await found.tick()
+        assert not await bench.redis.exists("llmqueue:registry")
+        dates.append(datetime(2026, 12, 1, tzinfo=UTC))
+        await found.tick()
+        assert await bench.redis.exists("llmqueue:registry")
         await store.close()

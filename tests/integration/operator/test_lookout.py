@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,16 @@ def group(name: str = "q", **sections: Any) -> Group:
 class Bench:
     def __init__(self, connections: Connections) -> None:
         self.now, self.leading = 1000.0, True
-        self.lookout = Lookout(connections, lambda: self.now, check=self._check)
+        self.date = datetime(2026, 11, 30, tzinfo=UTC)
+        self.lookout = Lookout(
+            connections,
+            lambda: self.now,
+            check=self._check,
+            wall_clock=self._wall_clock,
+        )
+
+    def _wall_clock(self) -> float:
+        return self.date.timestamp()
 
     def _check(self) -> None:
         if not self.leading:
@@ -91,6 +101,28 @@ async def test_what_is_as_it_was_is_not_written(bench: Bench, store: RedisStore)
     bench.lookout.forget("default/q")
     await bench.one(group())
     assert await limits(store)
+
+
+@pytest.mark.parametrize(
+    ("zone", "written"),
+    [
+        pytest.param({"dayTimeZone": "America/Los_Angeles"}, True, id="calendar days"),
+        pytest.param({}, False, id="any 24 hours"),
+    ],
+)
+async def test_days_are_listed_anew_each_month(
+    bench: Bench, store: RedisStore, zone: dict[str, str], written: bool
+) -> None:
+    """Long before the list ends, and without a restart."""
+    found = group(limits={"requestsPerDay": 100, **zone})
+    await bench.one(found)
+    await store._redis.client.delete("llmqueue:registry")
+    bench.date = datetime(2026, 11, 30, 23, 59, tzinfo=UTC)
+    await bench.one(found)
+    assert not await store._redis.client.exists("llmqueue:registry")
+    bench.date = datetime(2026, 12, 1, tzinfo=UTC)
+    await bench.one(found)
+    assert bool(await store._redis.client.exists("llmqueue:registry")) == written
 
 
 async def test_a_new_term_writes_all_anew(bench: Bench, store: RedisStore) -> None:

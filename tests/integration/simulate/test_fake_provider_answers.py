@@ -258,3 +258,15 @@ async def test_an_idle_connection_is_closed_after_its_time() -> None:
             assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
+
+
+@pytest.mark.parametrize("shape", ["openai", "anthropic"])
+async def test_a_provider_that_says_nothing_of_its_limits(
+    http: httpx2.AsyncClient, shape: Any
+) -> None:
+    options = ProviderOptions(shape=shape, limits=Limits(requests=1), limit_headers=False)
+    async with FakeProvider(options) as fake:
+        good, refused = await call(http, fake), await call(http, fake)
+    assert (good.status_code, refused.status_code) == (200, 429)
+    assert not [name for each in (good, refused) for name in each.headers if "ratelimit" in name]
+    assert "retry-after" in refused.headers

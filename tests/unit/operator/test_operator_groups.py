@@ -97,6 +97,7 @@ def test_all_refused() -> None:
             "inputTokensPerMinute, tokensPerDay",
             id="two",
         ),
+        pytest.param({"dayTimeZone": "UTC"}, {}, "dayTimeZone", id="whose midnight"),
         pytest.param({"defaultMaxOutputTokens": 5}, {}, "", id="no limit of the budget"),
     ],
 )

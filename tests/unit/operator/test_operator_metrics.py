@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import generate_latest
 
+from llmqueue.store.port import LimitView
 from llmqueue_operator.metrics import Metrics, registry
 from llmqueue_operator.planning import BoundBy, QueuePlan
 from support import workerbench
@@ -179,3 +180,13 @@ def test_the_process() -> None:
     assert metric(shown, f"{duration}_sum") == pytest.approx(99.309)
     assert metric(shown, "llmqueue_unplanned_removals_total", **QUEUE) == 2
     assert "process_resident_memory_bytes" in shown
+
+
+def test_limits_as_declared_and_as_the_provider_taught() -> None:
+    metrics = Metrics()
+    limit = LimitView("requests/60", declared=600, effective=300, used=120, frees_seconds=1.0)
+    metrics.planned(member(), PLAN, store([seen()], limits=(limit,)))
+    shown = text(metrics)
+    for kind, value in (("declared", 600), ("effective", 300), ("used", 120)):
+        labels = {**QUEUE, "limit": "requests/60", "kind": kind}
+        assert metric(shown, "llmqueue_limit", **labels) == value

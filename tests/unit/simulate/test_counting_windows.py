@@ -63,14 +63,6 @@ def test_what_was_counted_leaves_exactly_one_window_later() -> None:
     assert window.used(160.0) == 0
 
 
-def test_reset_is_when_the_newest_entry_leaves() -> None:
-    window = SlidingWindow(60.0)
-    assert window.reset_seconds(0.0) == 0.0
-    window.add(0.0, 1)
-    window.add(10.0, 1)
-    assert window.reset_seconds(15.0) == 55.0
-
-
 def test_a_correction_changes_what_is_inside_and_not_what_has_left() -> None:
     window = SlidingWindow(60.0)
     early = window.add(0.0, 10)

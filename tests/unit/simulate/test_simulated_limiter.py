@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmqueue_cli.simulate.limiter import Admission, Limiter, Refusal, whole_seconds
-from llmqueue_cli.simulate.limits import Demand, Dimension, Limits
+from llmqueue_cli.simulate.limits import Demand, Dimension, Level, Limits
 
 ONE_REQUEST = Demand()
 
@@ -203,3 +203,13 @@ def test_a_told_wait_is_never_too_short(wait: float, told: int) -> None:
 def test_a_negative_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="tokens is negative: -1"):
         Limits(tokens=-1)
+
+
+def test_reset_is_until_full_again_at_an_even_pace(clock: Clock) -> None:
+    limiter = Limiter(Limits(requests=60), clock=clock)
+    assert limiter.levels()[Dimension.REQUESTS].reset_seconds == 0.0
+    for _ in range(30):
+        _admit(limiter)
+    assert limiter.levels()[Dimension.REQUESTS] == Level(60, 30, 30.0)
+    limiter.limits = Limits(requests=20)
+    assert limiter.levels()[Dimension.REQUESTS] == Level(20, 0, 60.0)

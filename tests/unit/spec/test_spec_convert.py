@@ -122,7 +122,7 @@ def test_ids() -> None:
 
 def test_the_smallest_budget_is_the_defaults() -> None:
     assert budget_config([queue()]) == BudgetConfig(
-        budget="default/a", limits=(Limit(LimitUnit.REQUESTS, 60),)
+        budget="default/a", limits=(Limit(LimitUnit.REQUESTS, 60),), header_window_seconds=60
     )
 
 
@@ -176,6 +176,57 @@ def test_of_several_members_the_lowest_limits_count() -> None:
     assert budget.budget == "default/~team"
     assert budget.limits == (Limit(LimitUnit.REQUESTS, 50), Limit(LimitUnit.TOKENS, 1000))
     assert budget.max_in_flight == 8
+
+
+ZONES = {
+    # spec.limits of two members → the zone of their days
+    "one for both": (
+        {"requestsPerDay": 5, "dayTimeZone": "Asia/Kolkata"},
+        {"requestsPerDay": 6, "dayTimeZone": "Asia/Kolkata"},
+        "Asia/Kolkata",
+    ),
+    "different ones": (
+        {"requestsPerDay": 5, "dayTimeZone": "Asia/Kolkata"},
+        {"requestsPerDay": 6, "dayTimeZone": "UTC"},
+        None,
+    ),
+    "one says any 24 hours": (
+        {"requestsPerDay": 5, "dayTimeZone": "Asia/Kolkata"},
+        {"tokensPerDay": 6},
+        None,
+    ),
+    "one limits no day": (
+        {"requestsPerDay": 5, "dayTimeZone": "Asia/Kolkata"},
+        {"requestsPerMinute": 6, "dayTimeZone": "UTC"},
+        "Asia/Kolkata",
+    ),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "zone"), ZONES.values(), ids=ZONES.keys())
+def test_whose_midnight_begins_the_day(
+    first: dict[str, Any], second: dict[str, Any], zone: str | None
+) -> None:
+    """Any 24 hours fit the days of all zones: that is the lowest where members differ."""
+    budget = budget_config([member("a", **first), member("b", **second)])
+    days = {limit.time_zone for limit in budget.limits if limit.seconds == 86_400}
+    assert days == {zone}
+    assert {limit.time_zone for limit in budget.limits if limit.seconds == 60} <= {None}
+
+
+@pytest.mark.parametrize(
+    ("said", "learn_up"),
+    [
+        pytest.param(["Both", "Both"], True, id="both"),
+        pytest.param(["Both", "LowerOnly"], False, id="not all"),
+    ],
+)
+def test_all_members_must_let_headers_raise_a_limit(said: list[str], learn_up: bool) -> None:
+    members = [
+        member(str(number), requestsPerMinute=1, learnFromHeaders=word)
+        for number, word in zip("ab", said, strict=True)
+    ]
+    assert budget_config(members).learn_up == learn_up
 
 
 def test_of_several_members_the_most_cautious_breaker_counts() -> None:
@@ -420,8 +471,8 @@ def test_a_changed_limit_leaves_the_workers_alone() -> None:
     ("spec", "path"),
     [
         (
-            {"limits": {"maxInFlight": 1, "learnFromHeaders": "Both"}},
-            "spec.limits.learnFromHeaders",
+            {"limits": {"maxInFlight": 1, "perTenant": {"maxInFlight": 1}}},
+            "spec.limits.perTenant",
         ),
         (
             {"spend": {"caps": [{"scope": "Queue", "period": "Day", "usd": "1"}]}},

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from llmqueue.spec.calls import Limits
+from llmqueue.spec.explain import explain
 from llmqueue.spec.fields import Problem, Section, nano_usd, unique, usd_text
 
 
@@ -80,3 +82,28 @@ def test_a_section_cannot_be_changed() -> None:
     holder = Holder()
     with pytest.raises(ValidationError, match="frozen"):
         holder.words = ("a",)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "zone", ["UTC", "America/Los_Angeles", "America/Argentina/Buenos_Aires", "Etc/GMT+8"]
+)
+def test_time_zones(zone: str) -> None:
+    assert Limits.model_validate({"dayTimeZone": zone}).day_time_zone == zone
+
+
+@pytest.mark.parametrize(
+    "zone", ["America/Los Angeles", "Mars/Base", "America", "../etc/passwd", "", "/UTC", "Z" * 65]
+)
+def test_what_is_no_time_zone_is_refused(zone: str) -> None:
+    with pytest.raises(ValidationError):
+        Limits.model_validate({"dayTimeZone": zone})
+
+
+def test_an_unknown_time_zone_is_told_in_a_sentence() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limits.model_validate({"dayTimeZone": "America/Los_Angelos"})
+    (line,) = explain(caught.value)
+    assert line == (
+        'dayTimeZone: must be the name of an IANA time zone, like "America/Los_Angeles": this one'
+        ' is not known, got "America/Los_Angelos"'
+    )

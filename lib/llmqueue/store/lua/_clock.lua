@@ -2,7 +2,8 @@
 --
 -- KEYS[1] is always `{q:<budget>}:cfg`; all other keys derive from its prefix, so one slot holds all.
 -- Times are integer milliseconds of the logical clock: the server's TIME plus a stored offset that
--- absorbs steps backwards (limits neither freeze nor refill twice).
+-- absorbs steps backwards (limits neither freeze nor refill twice). `back` is their sum: without it
+-- the logical clock is the server's.
 
 -- A library is loaded without access to these: begin() sets them.
 local call, decode, encode, floor, max, min, ceil, P
@@ -85,6 +86,7 @@ local function read_clock()
   local last = R.num('last')
   if now < last then
     R.set('off', R.num('off') + last - now)
+    R.set('back', R.num('back') + last - now)
     now = last
   end
   outage = false

@@ -138,7 +138,7 @@ function H.queue(q)
     J.move(job, 'R')
     if tonumber(job.k or 0) > 0 then J.to_front(job) else J.append(job) end
   end)
-  due(key('parked', q), now, function(member) L.unpark(q, member) end)
+  due(key('parked', q), now, function(member) Lanes.unpark(q, member) end)
   local keep = cfg.retention
   H.retire(q, 'succeeded', keep.succeeded_ms, keep.max_succeeded, cfg.idempotency_ms)
   H.retire(q, 'dead', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)

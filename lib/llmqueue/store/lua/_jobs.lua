@@ -13,7 +13,7 @@
 
 local J = {}
 -- Filled by _lanes, _tenants and _shares: whoever moves a job tells them.
-local L, N, V = {}, {}, {}
+local Lanes, N, V = {}, {}, {}
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
 
 function J.load(id)
@@ -155,7 +155,7 @@ J.lane_name = lane_name
 
 -- Put to the back of its lane (new and due jobs).
 function J.append(job)
-  L.list(job, call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id))
+  Lanes.list(job, call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id))
   J.wake(job.q)
 end
 

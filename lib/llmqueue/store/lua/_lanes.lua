@@ -12,12 +12,12 @@ local function ready_list(q, band, tenant, feature)
   return key('ready', q, band, tenant .. '\31' .. feature)
 end
 
-function L.park(q, band, tenant, at)
+function Lanes.park(q, band, tenant, at)
   call('ZADD', key('parked', q), int(at), band .. ' ' .. tenant)
 end
 
 -- A parked tenant gets its turns again; false where it was not parked.
-function L.unpark(q, member)
+function Lanes.unpark(q, member)
   if call('ZREM', key('parked', q), member) == 0 then return false end
   local band, tenant = string.match(member, '^(%d) (.*)$')
   call('RPUSH', key('lanes', q, band), tenant)
@@ -26,7 +26,7 @@ function L.unpark(q, member)
 end
 
 -- List a job's lane, now that its ready list is no longer empty.
-function L.list(job, size)
+function Lanes.list(job, size)
   if size > 1 then return end
   local tenant = job.t or ''
   if call('RPUSH', key('lanes', job.q, job.b, tenant), job.f or '') == 1 then
@@ -37,7 +37,7 @@ end
 -- ---------------------------------------------------------------- a walk
 
 -- `most`: jobs that the claim still wants; more tenants than that are not looked at.
-function L.walk(q, band, most)
+function Lanes.walk(q, band, most)
   local name = key('lanes', q, band)
   local order = call('LRANGE', name, 0, most)
   return {q = q, band = band, name = name, most = most, order = order, loaded = #order, at = 1,
@@ -46,15 +46,15 @@ end
 
 -- The head lane of the tenant whose turn it is, with the first entries of its ready list: of the
 -- only lane as many as are wanted, else one. nil: the band has nothing left.
-function L.turn(walk)
+function Lanes.turn(walk)
   if walk.turn then return walk.turn end
   local tenant = walk.order[walk.at]
   if not tenant then
     if walk.whole then return nil end
-    L.leave(walk)
-    local anew = L.walk(walk.q, walk.band, walk.most)
+    Lanes.leave(walk)
+    local anew = Lanes.walk(walk.q, walk.band, walk.most)
     for name, value in pairs(anew) do walk[name] = value end
-    return L.turn(walk)
+    return Lanes.turn(walk)
   end
   local features = key('lanes', walk.q, walk.band, tenant)
   local first = call('LRANGE', features, 0, 1)
@@ -78,7 +78,7 @@ local function advance(walk, keep)
 end
 
 -- Take what was used off the lists; `granted`: the lane had its turn, the next one follows.
-function L.close(walk, granted)
+function Lanes.close(walk, granted)
   local turn = walk.turn
   walk.turn = nil
   local emptied = turn.taken == #turn.ids
@@ -97,23 +97,23 @@ function L.close(walk, granted)
 end
 
 -- The head entry of the turn is used up: granted, or no job any more.
-function L.take(walk, granted)
+function Lanes.take(walk, granted)
   local turn = walk.turn
   turn.taken = turn.taken + 1
-  if turn.taken == turn.wanted then L.close(walk, granted) end
+  if turn.taken == turn.wanted then Lanes.close(walk, granted) end
 end
 
 -- The tenant at the head may not go on before `at`.
-function L.park_head(walk, at)
-  if walk.turn.taken > 0 then L.close(walk, false) end
+function Lanes.park_head(walk, at)
+  if walk.turn.taken > 0 then Lanes.close(walk, false) end
   walk.turn = nil
-  L.park(walk.q, walk.band, walk.order[walk.at], at)
+  Lanes.park(walk.q, walk.band, walk.order[walk.at], at)
   advance(walk, false)
 end
 
 -- Write the lanes back in the order that the walk left them in.
-function L.leave(walk)
-  if walk.turn then L.close(walk, false) end
+function Lanes.leave(walk)
+  if walk.turn then Lanes.close(walk, false) end
   local gone = min(walk.at - 1, walk.loaded)
   if gone > 0 then call('LPOP', walk.name, gone) end
   local behind = walk.kept
@@ -125,14 +125,14 @@ end
 
 -- Put returned jobs of a tenant that may not go on from the front of its band to the head of its own
 -- lane, oldest first: others of the band come before them now. `at`: when the tenant may go on.
-function L.send_home(jobs, at)
+function Lanes.send_home(jobs, at)
   for i = #jobs, 1, -1 do
     local job = jobs[i]
     local tenant = job.t or ''
     call('ZREM', key('front', job.q, job.b), job.id)
     if call('LPUSH', ready_list(job.q, job.b, tenant, job.f or ''), job.id) == 1
       and call('RPUSH', key('lanes', job.q, job.b, tenant), job.f or '') == 1 then
-      L.park(job.q, job.b, tenant, at)
+      Lanes.park(job.q, job.b, tenant, at)
     end
   end
 end

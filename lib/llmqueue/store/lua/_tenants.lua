@@ -62,7 +62,7 @@ end
 function N.freed(q, tenant)
   local limits = queue_cfg(q) and N.limits(q)
   if not limits or not limits.in_flight then return end
-  for band = 0, 3 do L.unpark(q, band .. ' ' .. tenant) end
+  for band = 0, 3 do Lanes.unpark(q, band .. ' ' .. tenant) end
 end
 
 -- Other limits from now on: count what each tenant has with workers, and let housekeeping bring the

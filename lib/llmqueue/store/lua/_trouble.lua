@@ -87,27 +87,52 @@ function T.probed(good)
   end
 end
 
+-- A round of 429s came soon after the one before had been waited out, and calls succeeded between
+-- the two: the provider allows less than we know. The limit that is fullest is the one that binds.
+-- Returns whether a try for more was refused.
+local function learn(last_free_at, free_at)
+  local binding, fullest = nil, 0
+  for _, limit in ipairs(C.limits) do
+    local fill = limit.paced and W.sum(limit) / L.effective(limit) or 0
+    if fill > fullest then binding, fullest = limit, fill end
+  end
+  if not binding then return false end
+  if not L.learned(binding) and now - last_free_at > 2 * binding.keep_ms then return false end
+  return L.learn(binding, W.accepted(binding), free_at)
+end
+
 -- A 429: nothing is sent for a while. `asked`: the provider's own wait, `soft`: derived from its
--- headers, `cap`: its time to a full budget (all ms, or nil).
-function T.block(schedule, asked, soft, cap, sent_at)
-  if sent_at > R.num('bls') then R.set('stk', R.num('stk') + 1) end
+-- headers, `cap`: its time to a full budget (all ms, or nil). `charged`: the call's charge, where a
+-- limit may be learned from it.
+function T.block(schedule, asked, soft, cap, sent_at, charged)
+  local worked, last_free_at = R.num('stk') == 0, R.num('blk')
+  local new_round = sent_at > R.num('bls')
+  if new_round then R.set('stk', R.num('stk') + 1) end
   local wait = asked
   if not wait then
     local delays = schedule.delays_ms
     wait = max(soft or 0, delays[min(max(1, R.num('stk')), #delays)] or 0)
     if cap and cap > 0 then wait = min(wait, cap) end
   end
+  local tried = charged and new_round and worked and learn(last_free_at, now + wait)
+  if charged and not new_round then L.unlearn(charged, sent_at) end
   if now + wait > R.num('blk') then
     R.set('blk', now + wait)
-    W.ramp_from(now + wait)
+    -- After a try for more the limit is known: a ramp would only waste it. Those of the same round
+    -- that come later follow the first.
+    if tried or not new_round and R.num('ramp') < now then
+      W.pace_from(now + wait)
+    else
+      W.ramp_from(now + wait)
+    end
   end
   R.set('bls', now)
 end
 
--- Halve the rate while more than half of the answers are 429s.
+-- Halve the rate while more than half of the answers are 429s, unless a lower limit was learned.
 function T.storm()
   local all, _, rate = T.answers()
-  if all >= 5 and rate * 2 > all then
+  if all >= 5 and rate * 2 > all and not L.any_learned() then
     R.set('half', now + C.breaker.window_ms)
   elseif R.num('half') > 0 then
     R.set('half', 0)

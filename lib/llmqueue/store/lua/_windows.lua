@@ -1,19 +1,22 @@
--- Exact windows, smoothed by a pacer. A limit is {unit, seconds, limit, name, sub_ms, keep_ms}.
+-- Exact windows: what was charged within any `seconds` (here), or in a calendar day (_days.lua).
 --
+-- A limit is {unit, seconds, limit, name, sub_ms, keep_ms, paced, days}.
 -- win:<name> HASH: sub-window index -> charge, 's' their sum, 'o' oldest index kept, 'l' newest.
 -- A sub-window leaves the sum `keep_ms` (window + 1 s) after its end.
--- run 'p:<name>' is the pacer's level, 'pt' the time it was refilled up to.
 
 local W = {}
 
-function W.index(limit, at) return floor(at / limit.sub_ms) end
+local function index_of(limit, at) return floor(at / limit.sub_ms) end
+
+-- The newest sub-window that has left.
+local function gone_by(limit) return floor((now - limit.keep_ms) / limit.sub_ms) - 1 end
 
 -- Each window is read once a script, without what has left it, and written once by W.flush().
 local windows
 each_call(function() windows = {} end)
 
 local function drop_old(name, w, limit)
-  local gone = floor((now - limit.keep_ms) / limit.sub_ms) - 1
+  local gone = gone_by(limit)
   if gone < w.oldest then return end
   if gone >= w.newest then
     call('DEL', name)
@@ -33,30 +36,55 @@ local function window(limit)
   local w = windows[limit.name]
   if w then return w end
   local name = P .. 'win:' .. limit.name
-  local got = call('HMGET', name, 's', 'o', 'l', int(W.index(limit, now)))
+  local got = call('HMGET', name, 's', 'o', 'l', int(index_of(limit, now)))
   w = {sum = tonumber(got[1]) or 0, oldest = tonumber(got[2]), newest = tonumber(got[3]), added = {},
-    current = tonumber(got[4]) or 0, current_index = W.index(limit, now)}
+    current = tonumber(got[4]) or 0, current_index = index_of(limit, now)}
   windows[limit.name] = w
   if w.oldest then drop_old(name, w, limit) end
   return w
 end
 
 -- Sum charged within the window.
-function W.sum(limit) return window(limit).sum end
+function W.sum(limit)
+  if limit.days then return D.sum(limit) end
+  return window(limit).sum
+end
+
+-- Sum charged within the last `seconds`, without the margin that the window has on top.
+function W.recent(limit)
+  local w, recent = window(limit), index_of(limit, now - limit.seconds * 1000)
+  if not w.oldest or w.oldest > recent then return w.sum end
+  local fields, sum = {}, w.sum
+  for i = w.oldest, recent do
+    fields[#fields + 1] = int(i)
+    sum = sum - (w.added[i] or 0)
+  end
+  for _, charge in ipairs(call('HMGET', P .. 'win:' .. limit.name, unpack(fields))) do
+    sum = sum - (tonumber(charge) or 0)
+  end
+  return sum
+end
+
+local function add(limit, index, amount)
+  local w = window(limit)
+  w.added[index] = (w.added[index] or 0) + amount
+  w.sum = w.sum + amount
+  w.oldest, w.newest = min(w.oldest or index, index), max(w.newest or index, index)
+  w.dirty = true
+end
 
 -- Add `amount` (may be negative) to the sub-window of time `at`; false when that has left already.
 function W.add(limit, at, amount)
   if amount == 0 then return true end
-  local w, index = window(limit), W.index(limit, at)
+  if limit.days then return D.add(limit, at, amount) end
+  local w, index = window(limit), index_of(limit, at)
   if at < now and (not w.oldest or index < w.oldest) then return false end
-  w.added[index] = (w.added[index] or 0) + amount
-  w.sum = w.sum + amount
-  w.oldest, w.newest = w.oldest or index, max(w.newest or index, index)
-  w.dirty = true
+  add(limit, index, amount)
   return true
 end
 
 function W.flush()
+  D.flush()
   for name, w in pairs(windows) do
     if w.dirty then
       name = P .. 'win:' .. name
@@ -78,8 +106,9 @@ end
 
 -- Milliseconds until `charge` fits under `limit` (0 = now).
 function W.wait(limit, charge)
+  if limit.days then return D.wait(limit, charge) end
   local w = window(limit)
-  local over = w.sum + charge - limit.limit
+  local over = w.sum + charge - L.room_for(limit, charge)
   if over <= 0 then return 0 end
   local charges, indices = {}, {}
   local flat = call('HGETALL', P .. 'win:' .. limit.name)
@@ -97,55 +126,49 @@ function W.wait(limit, charge)
   return limit.keep_ms
 end
 
--- Share of the full rate that is allowed at time `at`: ramp, slow ramp, storm of 429s.
-function W.factor(at)
-  local f = 1
-  local ramp, slow = R.num('ramp'), R.num('slow')
-  if ramp > 0 and at < ramp + C.ramp_ms then
-    f = at <= ramp and 0.1 or 0.1 + 0.9 * (at - ramp) / C.ramp_ms
-  end
-  if slow > 0 and at < slow + C.slow_ramp_ms then
-    f = f * (at <= slow and 0.5 or 0.5 + 0.5 * (at - slow) / C.slow_ramp_ms)
-  end
-  if R.num('half') > at then f = f * 0.5 end
-  return f
+-- Whether what was charged at `at` counts elsewhere now: in another sub-window, or day.
+function W.moved(limit, at)
+  if limit.days then return D.moved(limit, at) end
+  return index_of(limit, at) ~= index_of(limit, now)
 end
 
--- Units a millisecond that the pacer lets through at factor 1.
-function W.pace(limit) return limit.limit / (limit.seconds * 1000) * 1.03 end
-
--- Refill all pacers up to now.
-function W.refill()
-  local from = R.num('pt')
-  if from >= now then return end
-  local f = (W.factor(from) + W.factor(now)) / 2
-  for _, limit in ipairs(C.limits) do
-    local name = 'p:' .. limit.name
-    if from == 0 then
-      R.set(name, 0)
-    else
-      R.set(name, R.num(name) + W.pace(limit) * f * (now - from))
-    end
-  end
-  R.set('pt', now)
+-- Whether `charge`, charged at `at`, fits now: of what has left its window, all over again.
+function W.fits(limit, at, charge)
+  if limit.days then return D.fits(limit, at, charge) end
+  local more = index_of(limit, at) > gone_by(limit) and 0 or charge
+  return W.sum(limit) + more <= L.room_for(limit, charge)
 end
 
--- Begin a ramp at `at` (now or later): the pacer starts there, empty.
-function W.ramp_from(at)
-  R.set('ramp', max(at, R.num('ramp')))
-  for _, limit in ipairs(C.limits) do
-    R.set('p:' .. limit.name, 0)
-  end
-  R.set('pt', max(R.num('pt'), at))
+-- Milliseconds until something leaves the window; of an empty one, the window.
+function W.frees_ms(limit)
+  if limit.days then return D.frees_ms(limit) end
+  local w = window(limit)
+  if not w.oldest or w.sum <= 0 then return limit.keep_ms end
+  return max(1, (w.oldest + 1) * limit.sub_ms + limit.keep_ms - now)
 end
 
--- Give back (or take) `amounts` (unit -> amount) that were charged at time `at`.
-function W.correct(at, amounts)
+-- What 429s refused is charged as well, where the provider keeps reservations: a window of its own.
+local refused
+each_call(function() refused = {} end)
+local function refusals(limit)
+  local found = refused[limit.name]
+  if not found then
+    found = {name = limit.name .. '/429', seconds = limit.seconds, sub_ms = limit.sub_ms,
+      keep_ms = limit.keep_ms}
+    refused[limit.name] = found
+  end
+  return found
+end
+
+-- A call charged at `at` was refused; `amounts` of it stay charged.
+function W.refuse(at, amounts)
   for _, limit in ipairs(C.limits) do
-    local amount = amounts[limit.unit] or 0
-    if amount ~= 0 and W.add(limit, at, amount) then
-      local name = 'p:' .. limit.name
-      R.set(name, R.num(name) - amount)
+    local index, amount = index_of(limit, at), amounts[limit.unit]
+    if limit.paced and amount > 0 and index > gone_by(limit) then
+      add(refusals(limit), index, amount)
     end
   end
 end
+
+-- What the provider let through within the last `seconds`.
+function W.accepted(limit) return W.recent(limit) - W.recent(refusals(limit)) end

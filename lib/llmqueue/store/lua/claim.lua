@@ -48,7 +48,7 @@ if pause then
 end
 local blocked = R.num('blk') - now
 if blocked > 0 then
-  return refuse(C.limits[1] and tell(blocked, 1 / W.pace(C.limits[1])) or blocked, 'blocked')
+  return refuse(tell(blocked, W.spacing()), 'blocked')
 end
 local breaker, breaker_wait = T.breaker()
 if breaker == 'open' then return refuse(breaker_wait, 'breaker') end
@@ -73,7 +73,7 @@ end
 
 local walks = {}
 local function leave_lanes()
-  for _, walk in pairs(walks) do L.leave(walk) end
+  for _, walk in pairs(walks) do Lanes.leave(walk) end
   walks = {}
 end
 
@@ -100,28 +100,28 @@ local function front_head(band)
   end
   if #closed > 0 then
     leave_lanes()
-    L.send_home(closed, closed_until)
+    Lanes.send_home(closed, closed_until)
   end
   return found
 end
 
 local function lane_head(band)
-  local walk = walks[band] or L.walk(q, band, max(slots, 1))
+  local walk = walks[band] or Lanes.walk(q, band, max(slots, 1))
   walks[band] = walk
   while H.left > 0 do
-    local turn = L.turn(walk)
+    local turn = Lanes.turn(walk)
     if not turn then return nil end
     local closed_until = N.closed_until(q, turn.tenant)
     if closed_until then
       H.left = H.left - 1
-      L.park_head(walk, closed_until)
+      Lanes.park_head(walk, closed_until)
     else
       local job = alive_or_bury(turn.ids[turn.taken + 1])
       if job then
         job.walk = walk
         return job
       end
-      L.take(walk, false)
+      Lanes.take(walk, false)
     end
   end
 end
@@ -174,7 +174,7 @@ local function head()
 end
 
 local function pop(job)
-  if job.walk then L.take(job.walk, true) else call('ZREM', key('front', q, job.b), job.id) end
+  if job.walk then Lanes.take(job.walk, true) else call('ZREM', key('front', q, job.b), job.id) end
 end
 
 -- ---------------------------------------------------------------- what its call would charge
@@ -212,7 +212,7 @@ end
 
 local function too_large(amounts)
   for _, limit in ipairs(C.limits) do
-    if amounts[limit.unit] > limit.limit then return limit end
+    if L.too_large(limit, amounts[limit.unit]) then return limit end
   end
 end
 
@@ -302,7 +302,9 @@ while #grants < slots do
 end
 
 leave_lanes()
-for _, limit in ipairs(C.limits) do R.set('p:' .. limit.name, levels[limit.name]) end
+for _, limit in ipairs(C.limits) do
+  if limit.paced then R.set('p:' .. limit.name, levels[limit.name]) end
+end
 if #grants > 0 then
   R.set('used', now)
   for n, payload in ipairs(call('MGET', unpack(payloads))) do grants[n][3] = payload or '' end

@@ -75,7 +75,7 @@ for k, meta in ipairs(fresh) do
 end
 for _, list in ipairs(order) do
   local ids = lanes[list]
-  L.list(ids, call('RPUSH', list, unpack(ids)) - #ids + 1)
+  Lanes.list(ids, call('RPUSH', list, unpack(ids)) - #ids + 1)
 end
 if #fresh > 0 then
   J.bump(q, 'seq', #fresh)

@@ -20,19 +20,14 @@ local function draining(worker)
   return marked[worker]
 end
 
--- What is sent in a later sub-window than it was claimed in is charged anew, now, so that the whole
--- margin is left for its way; false where the claim is old and the windows are full.
+-- What is sent in a later sub-window (or day) than it was claimed in is charged anew, now, so that the
+-- whole margin is left for its way; false where the claim is old and the windows are full.
 local function recharge(job)
   local at, amounts = J.charged(job)
   local moved = false
   for _, limit in ipairs(C.limits) do
-    moved = moved or W.index(limit, at) ~= W.index(limit, now)
-    if now - at > LATE_MS then
-      local sum = W.sum(limit)
-      local gone = floor((now - limit.keep_ms) / limit.sub_ms) - 1
-      local inside = W.index(limit, at) > gone
-      if sum + (inside and 0 or amounts[limit.unit]) > limit.limit then return false end
-    end
+    moved = moved or W.moved(limit, at)
+    if now - at > LATE_MS and not W.fits(limit, at, amounts[limit.unit]) then return false end
   end
   if not moved then return true end
   for _, limit in ipairs(C.limits) do

@@ -4,7 +4,7 @@
 -- ARGV triples: item JSON, result (bytes; '\1' = waits in r:<fence>), attempt record JSON
 --   item: i id, x fence, c class, s sent, ra asked wait ms, rs derived wait ms, rc its cap ms,
 --   pu pause ms, ni/no actual input/output tokens, ca credential, j jitter 0..1, l ledger entry?
---   m message, q severity
+--   m message, q severity, h limits in the headers {{unit, window ms or 0, limit}, ...}
 -- Returns for each {verdict, state letter}.
 -- Complexity: O(jobs x limits).
 
@@ -106,6 +106,12 @@ local function credential_effect(job, id_fence)
   end
 end
 
+-- What a refused call goes on to be charged, see correct().
+local function what_stays(amounts)
+  if C.token_accounting == 'keep' then return amounts end
+  return {requests = amounts.requests, input_tokens = 0, output_tokens = 0, tokens = 0}
+end
+
 local function budget_effect(job, id_fence)
   local class = item.c
   if not item.s or not ANSWERED[class] then
@@ -116,8 +122,13 @@ local function budget_effect(job, id_fence)
   local rate = class == 'RATE' or class == 'RAMP'
   T.count(1, failed and 1 or 0, rate and 1 or 0, class == 'UNKNOWN' and 1 or 0)
   if R.v.brp == id_fence then T.probed(not failed) else T.judge(failed) end
+  local sent_at = tonumber(job.e) or 0
+  if item.h then L.hear(item.h, sent_at) end
   if rate then
-    T.block(queue_cfg(job.q).retry.rate, item.ra, item.rs, item.rc, tonumber(job.e) or 0)
+    local at, amounts = J.charged(job)
+    if at then W.refuse(at, what_stays(amounts)) end
+    T.block(queue_cfg(job.q).retry.rate, item.ra, item.rs, item.rc, sent_at,
+      class == 'RATE' and amounts or nil)
     if class == 'RAMP' then R.set('slow', R.num('blk')) end
   elseif class == 'SUCCESS' then
     R.set('stk', 0)

@@ -68,12 +68,15 @@ if R.num('np') > 0 then
       since_ms = now - pause.s, next_ms = max(0, pause.n - now), probing = T.alive(pause.p)}
   end
 end
-local levels = {}
-for _, limit in ipairs(C.limits) do levels[limit.name] = W.sum(limit) end
+local limits = {}
+for i, limit in ipairs(C.limits) do
+  limits[i] = {name = limit.name, declared = limit.limit, effective = L.effective(limit),
+    used = W.sum(limit), paced = limit.paced, frees_ms = W.frees_ms(limit)}
+end
 local all, _, rate, unknown = T.answers()
 local breaker, breaker_ms = T.breaker()
 finish_script()
-return encode({epoch = epoch, queues = queues, workers = workers, pauses = pauses, levels = levels,
+return encode({epoch = epoch, queues = queues, workers = workers, pauses = pauses, limits = limits,
   blocked_ms = max(0, R.num('blk') - now), factor = W.factor(now), breaker = breaker,
   breaker_ms = breaker_ms, answers = all, answers_rate = rate, answers_unknown = unknown,
   again = H.again, now_ms = now})
