@@ -3,6 +3,7 @@
 local function finish_script()
   T.flush()
   W.flush()
+  Batches.flush()
   J.flush()
   J.flush_wakes()
   R.flush()
