@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from llmqueue.batch import BatchState, BatchView, Follower, NewBatch
 from llmqueue.errors import BatchConflict, LlmqueueError, UnknownBatch, UnknownJob, UnknownQueue
@@ -104,7 +105,7 @@ class BatchPart:
             pipe = client.pipeline(transaction=False)
             for batch_id in ids:
                 pipe.hgetall(f"{start}b:{batch_id}")
-            rows = await pipe.execute() if ids else []
+            rows: list[Any] = await pipe.execute() if ids else []
         return [_view(batch_id, raw) for batch_id, raw in zip(ids, rows, strict=True) if raw]
 
     async def batch_jobs(self, batch_id: str, *, offset: int, limit: int) -> list[str]:

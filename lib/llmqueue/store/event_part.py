@@ -36,8 +36,11 @@ def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
     """Entries of the one stream that was read. RESP3 gives a dict, with one more list around."""
     if not answer:
         return []
-    rows = next(iter(answer.values())) if isinstance(answer, dict) else answer[0][1]
-    return rows[0] if rows and isinstance(rows[0], list) else rows
+    rows: Any = next(iter(answer.values())) if hasattr(answer, "values") else answer[0][1]
+    found: list[tuple[bytes, dict[bytes, bytes]]] = (
+        rows[0] if rows and isinstance(rows[0], list) else rows
+    )
+    return found
 
 
 class EventPart:

@@ -25,6 +25,16 @@ class IntakePart:
     async def registry(self) -> Mapping[str, RegistryEntry]:
         return await self._redis.entries(fresh=True)
 
+    async def entry(self, queue: str) -> RegistryEntry:
+        with translated():
+            raw = await self._redis.client.hget(keys.REGISTRY, f"q:{queue}")
+        if raw is None:
+            self._redis.drop(queue)
+            raise UnknownQueue(f"queue {queue!r} is not configured in the store")
+        found = codec.entry_from_json(raw)
+        self._redis.remember([found])
+        return found
+
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []

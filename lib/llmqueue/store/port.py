@@ -373,6 +373,10 @@ class IntakeStore(EventStore, BatchStore, Protocol):
         """Queue id → entry."""
         ...
 
+    async def entry(self, queue: str) -> RegistryEntry:
+        """One queue's entry as it is now. Raises UnknownQueue."""
+        ...
+
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs of one queue, all or none.
 
