@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmqueue.app.call import HandlerCall
-from llmqueue.client.admission import CHUNK_JOBS, chunks, new_job, queue_id
+from llmqueue.client.admission import CHUNK_JOBS, chunks, new_batch_job, new_job, queue_id
 from llmqueue.client.batches import BatchHandle
 from llmqueue.client.client import Client
 from llmqueue.client.handle import JobEvent, JobHandle
@@ -24,6 +24,7 @@ __all__ = [
     "SyncClient",
     "SyncJobHandle",
     "chunks",
+    "new_batch_job",
     "new_job",
     "parse_spec",
     "queue_id",

@@ -166,6 +166,14 @@ def new_job(
     )
 
 
+def new_batch_job(entry: RegistryEntry, spec: JobSpec, *, batch: str, place: int) -> NewJob:
+    """A job of a batch: without a key of its own it is known by its place there.
+
+    Raises as `new_job` does.
+    """
+    return new_job(entry, spec, batch=batch, batch_key=f"{batch}:{place}")
+
+
 def _identity(handler: str, content: bytes) -> bytes:
     """What must be the same under one idempotency key."""
     return content if not handler else handler.encode() + b"\0" + content

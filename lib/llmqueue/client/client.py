@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Self, Unpack
 
 from llmqueue.batch import Follower, NewBatch
-from llmqueue.client.admission import chunks, new_job, queue_id
+from llmqueue.client.admission import chunks, new_batch_job, new_job, queue_id
 from llmqueue.client.batches import BatchHandle
 from llmqueue.client.connection import Connection
 from llmqueue.client.handle import JobHandle
@@ -164,7 +164,6 @@ class Client:
         finally_: Job | None = None,
         name: str = "",
         batch_id: str | None = None,
-        on_stored: OnStored | None = None,
     ) -> BatchHandle:
         """Enqueue jobs that are counted together, and jobs that follow their end.
 
@@ -178,20 +177,51 @@ class Client:
 
         Raises InvalidJob, UnknownQueue, BatchConflict; PartlyEnqueued, which names the batch.
         """
+        batch = await self.new_batch(
+            queue,
+            allowed_failures=allowed_failures,
+            then=then,
+            catch=catch,
+            finally_=finally_,
+            name=name,
+            batch_id=batch_id,
+        )
         entry = await self.entry(queue)
-        batch = NewBatch(
+        new = [
+            new_batch_job(entry, spec_of(job), batch=batch.id, place=place)
+            for place, job in enumerate(jobs)
+        ]
+        return await self.store_batch(batch, new)
+
+    async def new_batch(
+        self,
+        queue: str,
+        *,
+        allowed_failures: int | None = 0,
+        then: Job | None = None,
+        catch: Job | None = None,
+        finally_: Job | None = None,
+        name: str = "",
+        batch_id: str | None = None,
+    ) -> NewBatch:
+        """A validated batch that is not stored yet. Raises InvalidJob, UnknownQueue, UsageError."""
+        entry = await self.entry(queue)
+        if allowed_failures is not None and allowed_failures < 0:
+            raise UsageError(f"allowed_failures: {allowed_failures} is below 0; None allows any")
+        return NewBatch(
             id=_checked(batch_id, entry) or keys.new_batch_id(entry.code),
             queue=entry.config.queue,
             name=name,
             allowed_failures=allowed_failures,
             followers=_followers(entry, {"then": then, "catch": catch, "finally": finally_}),
         )
-        new = [
-            new_job(entry, spec_of(job), batch=batch.id, batch_key=f"{batch.id}:{number}")
-            for number, job in enumerate(jobs)
-        ]
+
+    async def store_batch(
+        self, batch: NewBatch, jobs: Sequence[NewJob], *, on_stored: OnStored | None = None
+    ) -> BatchHandle:
+        """Store a batch with jobs that `new_batch_job` made. Raises as `batch` does."""
         await self._connection.ask(lambda: self._store.open_batch(batch))
-        await self.store_jobs(new, on_stored=on_stored)
+        await self.store_jobs(jobs, on_stored=on_stored)
         await self._connection.ask(lambda: self._store.seal_batch(batch.id))
         return self.batch_handle(batch.id)
 
