@@ -20,6 +20,7 @@ from llmqueue.store.port import EventStore, News
 _LISTEN_SECONDS = 30.0
 _RENEW_SECONDS = 10.0
 _BLOCK_SECONDS = 2.0
+_CANCEL_SECONDS = 0.05
 _LOOK_SECONDS = 5.0
 _LOOK_IDS = 100
 NEVER = float("-inf")
@@ -98,9 +99,10 @@ class _Feed:
             del self._watches[watch.subject]
 
     async def close(self) -> None:
-        if self._task is not None:
+        # Again and again: a cancellation in the middle of connecting is lost by redis-py.
+        while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.wait([self._task], timeout=_CANCEL_SECONDS)
 
     async def _run(self) -> None:
         """Ends by itself a moment after the last watch."""

@@ -140,14 +140,14 @@ async def test_a_result_is_waited_for(clients: ClientBench) -> None:
 async def test_no_result_is_an_error_that_says_why(
     clients: ClientBench, end: str, error: type[JobFailed], words: str
 ) -> None:
-    handle = await clients.client.enqueue("q", payload(), deadline_seconds=50)
+    handle = await clients.client.enqueue("q", payload(), deadline_seconds=10)
     result = await clients.waiting(handle.result(10))
     if end == "dead":
         await clients.fail(status=400, message="no such model")
     elif end == "cancel":
         assert await handle.cancel() is JobState.CANCELLED
     else:
-        await clients.worker.advance(51)
+        await clients.worker.advance(11)
         await clients.worker.store.snapshot(clients.queue, horizon_seconds=0)
     with pytest.raises(error, match=words) as failed:
         await result
