@@ -114,26 +114,54 @@ async def test_a_lost_event_delays_and_never_hides(
     assert time.monotonic() - start < 2
 
 
-async def test_a_thousand_wait_with_few_calls(clients: ClientBench) -> None:
+async def test_a_gap_is_looked_over_when_it_ends(
+    clients: ClientBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listened for a while: what happened meanwhile is not left to the next safety look."""
+    monkeypatch.setattr(watching, "_LOOK_SECONDS", 30.0)
+    monkeypatch.setattr(watching, "_RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(watching, "_BLOCK_SECONDS", 0.1)
+    handle = await clients.client.enqueue("q", payload())
+    result = await clients.waiting(handle.result(20))
+    await asyncio.sleep(0.05)
+    pipe = clients.worker.redis.pipeline(transaction=True)
+    pipe.hdel(clients.worker.key("run"), "lsn")
+    pipe.hset(clients.worker.key("j", handle.id), "s", "F")
+    await pipe.execute()
+    async with asyncio.timeout(3):
+        await result
+
+
+async def test_a_thousand_wait_with_few_calls(
+    clients: ClientBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither a connection nor a poll for each."""
+    monkeypatch.setattr(watching, "_LOOK_SECONDS", 2.0)
+    redis = clients.worker.redis
+
+    async def calls() -> int:
+        return int((await redis.info("commandstats"))["cmdstat_fcall"]["calls"])
+
+    async def connections() -> int:
+        return int((await redis.info("stats"))["total_connections_received"])
+
     handles = await clients.client.enqueue_many("q", [payload() for _ in range(1000)])
-    before = (await clients.worker.redis.info("stats"))["total_connections_received"]
+    connected = await connections()
     results = [asyncio.create_task(handle.result(60)) for handle in handles]
     await clients.listened()
     await asyncio.sleep(1)  # the first look at all of them
-    stats = await clients.worker.redis.info("commandstats")
-    calls = stats["cmdstat_fcall"]["calls"]
-    await asyncio.sleep(6)
-    stats = await clients.worker.redis.info("commandstats")
-    idle_calls = stats["cmdstat_fcall"]["calls"] - calls
-    assert idle_calls <= 25, "ten ids-at-once looks in five seconds, and a renewal"
+    before = await calls()
+    await asyncio.sleep(3)
+    idle_calls = await calls() - before
+    assert idle_calls <= 25, "a look or two at a hundred ids a call, and a renewal"
     await drain_queue(clients.worker)
     start = time.monotonic()
     assert await asyncio.gather(*results) == [{"ok": True}] * 1000
-    print(f"1,000 waiting: {idle_calls} calls in 6 s; all told {time.monotonic() - start:.2f} s"
-          " after the last settle")  # fmt: skip
-    after = (await clients.worker.redis.info("stats"))["total_connections_received"]
-    assert after - before < 40
+    told_seconds = time.monotonic() - start
+    assert told_seconds < 2
+    await asyncio.gather(*(handle.view() for handle in handles))
+    assert await connections() - connected < 40
+    print(f"1,000 waiting: {idle_calls} calls in 3 s; all told {told_seconds:.2f} s after the last")
 
 
 async def test_listening_goes_on_after_an_outage() -> None:
