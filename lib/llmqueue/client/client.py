@@ -17,6 +17,7 @@ from llmqueue.errors import (
     InvalidJob,
     LlmqueueError,
     PartlyEnqueued,
+    StoreError,
     StoreUnavailable,
     UnknownQueue,
     UsageError,
@@ -117,10 +118,10 @@ class Client:
             try:
                 stored = await self._store_chunk(chunk)
             except LlmqueueError as exc:
-                failed = _partly(exc, done, chunk, total=len(jobs))
-                if failed is None:
+                unknown = chunk if isinstance(exc, StoreUnavailable) else ()
+                if not done and not unknown:
                     raise
-                raise failed from exc
+                raise _partly(exc, done, unknown, total=len(jobs), batch=chunk[0].batch) from exc
             done += stored
             if on_stored is not None:
                 on_stored(stored)
@@ -221,8 +222,11 @@ class Client:
     ) -> BatchHandle:
         """Store a batch with jobs that `new_batch_job` made. Raises as `batch` does."""
         await self._connection.ask(lambda: self._store.open_batch(batch))
-        await self.store_jobs(jobs, on_stored=on_stored)
-        await self._connection.ask(lambda: self._store.seal_batch(batch.id))
+        done = await self.store_jobs(jobs, on_stored=on_stored)
+        try:
+            await self._connection.ask(lambda: self._store.seal_batch(batch.id))
+        except StoreError as exc:
+            raise _partly(exc, done, (), total=len(jobs), batch=batch.id) from exc
         return self.batch_handle(batch.id)
 
 
@@ -251,17 +255,22 @@ def _followers(entry: RegistryEntry, jobs: dict[Follower, Job | None]) -> dict[F
 
 
 def _partly(
-    exc: LlmqueueError, done: Sequence[JobHandle], chunk: Sequence[NewJob], *, total: int
-) -> PartlyEnqueued | None:
-    """What to tell of jobs that are stored though others are not; None where none can be."""
-    unknown = tuple(job.id for job in chunk) if isinstance(exc, StoreUnavailable) else ()
-    if not done and not unknown:
-        return None
+    exc: LlmqueueError,
+    done: Sequence[JobHandle],
+    unknown: Sequence[NewJob],
+    *,
+    total: int,
+    batch: str,
+) -> PartlyEnqueued:
+    """What to tell where some is stored, or may be, and not all."""
     words = f"{exc}; {len(done)} of {total} jobs were stored"
     if unknown:
         words += f", of {len(unknown)} more it is not known"
-    if chunk[0].batch:
-        words += f"; batch {chunk[0].batch} is open, run it again with this batch_id to go on"
+    if batch:
+        words += f"; batch {batch} is open, run it again with this batch_id to go on"
     return PartlyEnqueued(
-        words, stored=tuple(handle.id for handle in done), unknown=unknown, total=total
+        words,
+        stored=tuple(handle.id for handle in done),
+        unknown=tuple(job.id for job in unknown),
+        total=total,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
+from concurrent.futures import CancelledError
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from llmqueue.batch import BatchView
@@ -45,9 +46,19 @@ class _Loop:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise UsageError("the client was closed while another thread used it") from None
         except BaseException:
             future.cancel()
             raise
+
+    @staticmethod
+    async def _end_what_runs() -> None:
+        """Threads that wait for it must not wait for ever."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     def iterate(self, items: AsyncGenerator[T]) -> Generator[T]:
         async def following() -> list[T]:
@@ -65,6 +76,7 @@ class _Loop:
                 self.run(items.aclose())
 
     def close(self) -> None:
+        self.run(self._end_what_runs())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())

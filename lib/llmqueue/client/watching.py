@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from llmqueue.client.retrying import pauses
-from llmqueue.errors import StoreError
+from llmqueue.errors import StoreError, UsageError
 from llmqueue.store.port import EventStore, News
 
 _LISTEN_SECONDS = 30.0
@@ -41,13 +41,22 @@ class Watch:
         self.heard_at = NEVER
         """When something was last known of it, on the monotonic clock."""
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
+        self._closed = False
 
     def tell(self, news: News | None) -> None:
         self.heard_at = time.monotonic()
         self._news.put_nowait(news)
 
+    def close(self) -> None:
+        self._closed = True
+        self._news.put_nowait(None)
+
     async def next(self) -> News | None:
-        return await self._news.get()
+        """Raises UsageError once the client is closed."""
+        news = await self._news.get()
+        if self._closed:
+            raise UsageError("the client was closed: keep it open while something waits by it")
+        return news
 
 
 class Watcher:
@@ -99,6 +108,8 @@ class _Feed:
             del self._watches[watch.subject]
 
     async def close(self) -> None:
+        for watch in [watch for each in self._watches.values() for watch in each]:
+            watch.close()
         # Again and again: a cancellation in the middle of connecting is lost by redis-py.
         while self._task is not None and not self._task.done():
             self._task.cancel()

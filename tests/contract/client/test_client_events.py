@@ -114,6 +114,15 @@ async def test_a_lost_event_delays_and_never_hides(
     assert time.monotonic() - start < 2
 
 
+async def test_looks_repeat_no_event(clients: ClientBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_LOOK_SECONDS", 0.05)
+    handle = await clients.client.enqueue("q", payload())
+    events = await clients.waiting(_all(handle))
+    await asyncio.sleep(0.5)
+    await handle.cancel()
+    assert _states(await events) == ["ready", "cancelled"]
+
+
 async def test_a_gap_is_looked_over_when_it_ends(
     clients: ClientBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

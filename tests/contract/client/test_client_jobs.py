@@ -197,6 +197,14 @@ async def test_a_closed_client_leaves_nothing_behind(clients: ClientBench) -> No
     assert asyncio.all_tasks() <= before
 
 
+async def test_closing_ends_the_waiting(clients: ClientBench) -> None:
+    handle = await clients.client.enqueue("q", payload())
+    result = await clients.waiting(handle.result())
+    await clients.client.close()
+    with pytest.raises(UsageError, match="the client was closed"):
+        await result
+
+
 @pytest.mark.parametrize("seconds", [-1, 61])
 async def test_patience_has_bounds(clients: ClientBench, seconds: float) -> None:
     """Longer than a job is kept for sure, a repeat could run it again."""

@@ -154,6 +154,24 @@ async def test_one_job_beyond_patience_is_plainly_unavailable(server: ValkeyServ
             pass
 
 
+async def test_a_batch_whose_end_is_not_known_is_named(
+    server: ValkeyServer, worker: StoreBench
+) -> None:
+    """All of it is stored, and the answer to its sealing is lost: running it again seals it."""
+    async with LossyProxy(server.url) as proxy:
+        async with Client.connect(proxy.url, retry_seconds=0) as client:
+            proxy.lose(b"_batch_seal")
+            with pytest.raises(PartlyEnqueued, match="2 of 2 jobs were stored; batch") as failed:
+                await client.batch("q", [payload(), payload("b")])
+            assert (len(failed.value.stored), failed.value.unknown) == (2, ())
+        async with Client.connect(proxy.url) as client:
+            proxy.lose(b"_batch_open")
+            batch_id = await client.new_batch_id("q")
+            batch = await client.batch("q", [payload()], batch_id=batch_id)
+            assert proxy.lost == 2
+            assert (await batch.progress()).state == "running"
+
+
 async def test_a_batch_that_broke_off_is_gone_on_with(
     server: ValkeyServer, worker: StoreBench
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -75,6 +76,23 @@ def _batch(url: str) -> tuple[int, int]:
 async def test_batches(clients: ClientBench) -> None:
     assert await asyncio.to_thread(_batch, clients.url) == (2, 2)
     assert await clients.worker.states() == {"cancelled": 2, "ready": 1}
+
+
+def _close_while_waiting(url: str) -> None:
+    client = SyncClient.connect(url)
+    handle = client.enqueue("q", payload())
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(handle.result)
+        listed = threads.submit(lambda: list(handle.events()))
+        time.sleep(0.3)
+        client.close()
+        for each in (waiting, listed):
+            with pytest.raises(UsageError, match="client was closed"):
+                each.result(5)
+
+
+async def test_closing_ends_what_other_threads_wait_for(clients: ClientBench) -> None:
+    await asyncio.to_thread(_close_while_waiting, clients.url)
 
 
 def _after_the_end(url: str) -> None:
