@@ -10,8 +10,10 @@ from enum import IntEnum
 
 from llmqueue.errors import (
     LlmqueueError,
+    PartlyEnqueued,
     QueueFull,
     StoreError,
+    UnknownBatch,
     UnknownJob,
     UnknownQueue,
     UsageError,
@@ -31,6 +33,7 @@ class Exit(IntEnum):
 _OF_ERROR: tuple[tuple[type[LlmqueueError], Exit], ...] = (
     (UnknownQueue, Exit.NOT_FOUND),
     (UnknownJob, Exit.NOT_FOUND),
+    (UnknownBatch, Exit.NOT_FOUND),
     (UsageError, Exit.USAGE),
     (QueueFull, Exit.QUEUE_FULL),
     (StoreError, Exit.STORE),
@@ -39,6 +42,8 @@ _OF_ERROR: tuple[tuple[type[LlmqueueError], Exit], ...] = (
 
 def exit_of(error: LlmqueueError) -> Exit:
     """The exit code that tells a script what kind of error this was."""
+    if isinstance(error, PartlyEnqueued) and isinstance(error.__cause__, LlmqueueError):
+        return exit_of(error.__cause__)
     for kind, code in _OF_ERROR:
         if isinstance(error, kind):
             return code
@@ -48,5 +53,6 @@ def exit_of(error: LlmqueueError) -> Exit:
 def sentence(error: LlmqueueError) -> str:
     """What a person reads: the message, and how long to wait where that is known."""
     text = str(error) or type(error).__name__
-    wait = error.estimated_wait_seconds if isinstance(error, QueueFull) else None
+    cause = error.__cause__ if isinstance(error, PartlyEnqueued) else error
+    wait = cause.estimated_wait_seconds if isinstance(cause, QueueFull) else None
     return text if wait is None else f"{text} (a place may be free in about {wait:.0f} s)"

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from llmqueue.client import Client, chunks, new_job, parse_spec
-from llmqueue.errors import IdempotencyConflict, InvalidJob, QueueFull, StoreError, UsageError
+from llmqueue.batch import NewBatch
+from llmqueue.client import Client, JobHandle, JobSpec, new_batch_job, new_job, parse_spec
+from llmqueue.errors import (
+    InvalidJob,
+    PartlyEnqueued,
+    StoreError,
+    UnknownJob,
+    UsageError,
+)
 from llmqueue.job import NewJob
 from llmqueue.states import JobState
 from llmqueue.store.port import IntakeStore
@@ -57,14 +65,35 @@ def read_lines(file: str) -> list[Line]:
     ]
 
 
-async def validated(client: Client, queue: str, lines: Iterable[Line]) -> list[NewJob]:
+async def lines_of(file: str) -> list[Line]:
+    """`read_lines` beside the event loop."""
+    return await asyncio.to_thread(read_lines, file)
+
+
+def handler_line(name: str, args: str) -> Line:
+    """A call of a handler as a job line. Raises UsageError."""
+    try:
+        values = json.loads(args)
+    except ValueError as exc:
+        raise UsageError(f"--args: is not JSON: {exc}") from None
+    return Line("--handler", json.dumps({"handler": name, "args": values}))
+
+
+async def validated(
+    client: Client, queue: str, lines: Sequence[Line], *, batch: str = ""
+) -> list[NewJob]:
     """All lines as jobs, or InvalidJob with `file:line: reason` for each bad one."""
     entry = await client.entry(queue)
     jobs: list[NewJob] = []
     problems: list[str] = []
-    for line in lines:
+    for place, line in enumerate(lines):
         try:
-            jobs.append(new_job(entry, parse_spec(line.text)))
+            spec = parse_spec(line.text)
+            jobs.append(
+                new_batch_job(entry, spec, batch=batch, place=place)
+                if batch
+                else new_job(entry, spec)
+            )
         except InvalidJob as exc:
             problems.append(f"{line.place}: {exc}")
     if problems:
@@ -72,34 +101,6 @@ async def validated(client: Client, queue: str, lines: Iterable[Line]) -> list[N
         shown = problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
         raise InvalidJob("nothing was stored:\n  " + "\n  ".join(shown))
     return jobs
-
-
-async def store_jobs(
-    store: IntakeStore, jobs: Sequence[NewJob], places: Sequence[str], progress: Progress
-) -> None:
-    """Store jobs in order and print each id as soon as it is stored.
-
-    A failure says how many were stored before it.
-    """
-    stored = 0
-    for chunk in chunks(jobs):
-        try:
-            answers = await store.enqueue(chunk)
-        except QueueFull as exc:
-            raise QueueFull(
-                f"{exc}; {stored} of {len(jobs)} jobs were stored",
-                estimated_wait_seconds=exc.estimated_wait_seconds,
-            ) from exc
-        except IdempotencyConflict as exc:
-            at = next((p for j, p in zip(jobs, places, strict=True) if j.id in str(exc)), "")
-            raise IdempotencyConflict(
-                f"{at + ': ' if at else ''}{exc}; {stored} of {len(jobs)} jobs were stored"
-            ) from exc
-        except StoreError as exc:
-            raise type(exc)(f"{exc}; at least {stored} of {len(jobs)} jobs were stored") from exc
-        stored += len(answers)
-        print("\n".join(answer.id for answer in answers), flush=True)
-        progress(stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ async def wait_for(store: IntakeStore, ids: Sequence[str], progress: Progress) -
     while pending:
         window = pending[:_LOOK_AHEAD]
         try:
-            views = await asyncio.gather(*(store.job(job_id) for job_id in window))
+            found = await store.standings(await store.budget_of(window[0]), window)
         except StoreError:
             away += _LOOK_SECONDS
             if away > _OUTAGE_SECONDS:
@@ -132,10 +133,13 @@ async def wait_for(store: IntakeStore, ids: Sequence[str], progress: Progress) -
             await asyncio.sleep(_LOOK_SECONDS)
             continue
         away = 0.0
-        ended = {v.id for v in views if v.state.terminal or v.state is JobState.REVIEW}
-        for view in views:
-            if view.id in ended:
-                counts[view.state] += 1
+        ended: set[str] = set()
+        for job_id, standing in zip(window, found, strict=True):
+            if standing is None:
+                raise UnknownJob(f"no job {job_id!r}, or its retention is over")
+            if standing.state.terminal or standing.state is JobState.REVIEW:
+                ended.add(job_id)
+                counts[standing.state] += 1
         pending = [job_id for job_id in pending if job_id not in ended]
         progress(total - len(pending))
         if not ended:
@@ -174,13 +178,79 @@ class _Bar:
         self._bar.stop()
 
 
-async def enqueue_file(store: IntakeStore, queue: str, file: str) -> list[str]:
-    """Enqueue a file's jobs; returns their ids, which are printed too."""
-    lines = await asyncio.to_thread(read_lines, file)
-    jobs = await validated(Client(store), queue, lines)
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """A batch as the command line asks for it; `followers` are job lines by option."""
+
+    allowed_failures: int | None
+    name: str
+    batch_id: str | None
+    followers: Mapping[str, str]
+
+    async def of(self, client: Client, queue: str) -> NewBatch:
+        """Raises InvalidJob, naming the option."""
+        specs: dict[str, JobSpec] = {}
+        for option, text in self.followers.items():
+            try:
+                specs[option] = parse_spec(text)
+            except InvalidJob as exc:
+                raise InvalidJob(f"--{option}: {exc}") from None
+        return await client.new_batch(
+            queue,
+            allowed_failures=self.allowed_failures,
+            then=specs.get("then"),
+            catch=specs.get("catch"),
+            finally_=specs.get("finally"),
+            name=self.name,
+            batch_id=self.batch_id,
+        )
+
+
+async def enqueue_lines(
+    store: IntakeStore, queue: str, lines: Sequence[Line], plan: BatchPlan | None = None
+) -> list[str]:
+    """Enqueue jobs and print each id as soon as it is stored; returns them.
+
+    Of a batch its id is printed alone, before its jobs are stored. A failure says how many were
+    stored before it.
+    """
+    client = Client(store)
+    batch = await plan.of(client, queue) if plan else None
+    jobs = await validated(client, queue, lines, batch=batch.id if batch else "")
+    if batch:
+        print(batch.id, flush=True)
     with progress_bar("Enqueueing", len(jobs)) as progress:
-        await store_jobs(store, jobs, [line.place for line in lines], progress)
+        told = _Told(progress, ids=batch is None)
+        try:
+            if batch:
+                await client.store_batch(batch, jobs, on_stored=told)
+            else:
+                await client.store_jobs(jobs, on_stored=told)
+        except (InvalidJob, PartlyEnqueued) as exc:
+            exc.args = (_place(exc, jobs, lines) + str(exc),)
+            raise
     return [job.id for job in jobs]
+
+
+class _Told:
+    """Tells of stored jobs: moves the bar on, and prints `ids` where they are wanted."""
+
+    def __init__(self, progress: Progress, *, ids: bool) -> None:
+        self._progress, self._ids, self._done = progress, ids, 0
+
+    def __call__(self, handles: Sequence[JobHandle]) -> None:
+        self._done += len(handles)
+        if self._ids:
+            print("\n".join(handle.id for handle in handles), flush=True)
+        self._progress(self._done)
+
+
+def _place(exc: Exception, jobs: Sequence[NewJob], lines: Sequence[Line]) -> str:
+    """Where the job that an error names stood, as `file:number: `."""
+    words = str(exc)
+    return next(
+        (f"{at.place}: " for at, job in zip(lines, jobs, strict=True) if job.id in words), ""
+    )
 
 
 async def wait_and_tell(store: IntakeStore, ids: Sequence[str]) -> Exit:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from llmqueue import __version__
-from llmqueue_cli.commands import intake, jobs, queues, run
+from llmqueue_cli.commands import batches, intake, jobs, queues, run
 from llmqueue_cli.execution import complain
 from llmqueue_cli.exits import Exit
 from llmqueue_cli.simulate.command import fake_provider
@@ -55,6 +55,8 @@ def _register() -> None:
             "job": jobs.job,
             "why": jobs.why,
             "cancel": jobs.cancel,
+            "batches": batches.batches,
+            "batch": batches.batch,
         },
         QUEUES: {
             "queues": queues.queues,

@@ -6,10 +6,12 @@ import base64
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llmqueue.batch import BatchView
     from llmqueue.job import JobView
 
 NANO_DIGITS = 9
@@ -65,12 +67,21 @@ def job_row(job: JobView) -> dict[str, Any]:
         "error": job.error,
         "cost_usd": usd(job.cost_nano_usd),
         "possible_duplicate": job.possible_duplicate,
+        "correlation_id": job.correlation_id,
+        "handler": job.handler,
+        "batch": job.batch,
+        "progress": None if job.progress is None else asdict(job.progress),
     }
 
 
 def job_record(job: JobView) -> dict[str, Any]:
     """All of a job; `payload` is null once the result took its place."""
     return {**job_row(job), "payload": content(job.payload), "result": content(job.result)}
+
+
+def batch_record(batch: BatchView) -> dict[str, Any]:
+    """A batch as programs read it."""
+    return asdict(batch)
 
 
 def duration(seconds: float | None) -> str:

@@ -146,6 +146,8 @@ class QueueConfig:
     per_tenant: TenantLimits | None = None
     band_max_in_flight: tuple[int | None, ...] = ()
     """Calls in flight of each band, the most urgent first; empty = no band has a limit."""
+    handlers: bool = False
+    """Its workers have handlers, so that it takes jobs for them."""
 
 
 @dataclass(frozen=True, slots=True)

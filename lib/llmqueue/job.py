@@ -10,6 +10,7 @@ from llmqueue.states import JobState
 MIN_PRIORITY, DEFAULT_PRIORITY, MAX_PRIORITY = 1, 5, 10
 MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_RESULT_BYTES = 1024 * 1024
+MAX_PROGRESS_CHARACTERS = 200
 BAND_NAMES = ("urgent", "high", "normal", "low")
 BANDS = len(BAND_NAMES)
 
@@ -58,6 +59,18 @@ class NewJob:
     max_attempts: int | None = None
     backoff_seconds: tuple[float, ...] | None = None
     correlation_id: str = ""
+    handler: str = ""
+    """Name of the handler whose arguments the payload holds; "" = the provider's own request."""
+    batch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running job said it is: `fraction` 0–1, `at` Unix seconds."""
+
+    at: float
+    fraction: float
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +105,7 @@ class JobView:
     """`class`, `message`, `status`, `severity`, `reason` of what ended the job, or None."""
     cost_nano_usd: int | None
     possible_duplicate: bool
+    correlation_id: str = ""
+    handler: str = ""
+    batch: str = ""
+    progress: Progress | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llmqueue.config import BudgetConfig, Limit, QueueConfig
+from llmqueue.errors import StoreUnavailable
 from llmqueue.job import Charge, Enqueued, NewJob
 from llmqueue.outcome import Outcome, Usage
 from llmqueue.states import LimitUnit, OutcomeClass, ProviderType
@@ -135,6 +137,17 @@ class StoreBench:
         """Fill the pacer, which starts empty."""
         await self.claim(0)
         await self.advance(2)
+
+    async def reconnect(self) -> None:
+        """After a restart of the server: its old connections are found broken, one error each."""
+        await self.redis.connection_pool.disconnect()
+        while True:
+            try:
+                await self.store.registry()
+            except StoreUnavailable:
+                await asyncio.sleep(0.02)
+            else:
+                return
 
     async def state(self, job_id: str) -> str:
         return str((await self.store.job(job_id)).state)

@@ -113,6 +113,13 @@ def _describe(found: JobView) -> None:
     ]
     if found.possible_duplicate:
         lines.append(("Note", "may have been paid twice: an earlier call's outcome is unknown"))
+    if found.handler:
+        lines.insert(3, ("Handler", found.handler))
+    if found.batch:
+        lines.append(("Batch", found.batch))
+    if found.progress:
+        words = f"{found.progress.fraction:.0%} {found.progress.message}"
+        lines.append(("Progress", f"{words.strip()} ({clock(found.progress.at)})"))
     if found.error:
         lines.append(("Error", found.error.get("message") or found.error.get("reason") or "–"))
     for name, value in lines:

@@ -145,6 +145,7 @@ def queue_config(queue: LLMQueue) -> QueueConfig:
         job_deadline_seconds=None if deadline is None else float(deadline),
         per_tenant=_tenant_limits(spec.limits.per_tenant),
         band_max_in_flight=_band_limits(spec.limits.max_in_flight_per_band),
+        handlers=spec.worker.handlers is not None,
     )
 
 

@@ -190,6 +190,8 @@ def new_job_json(job: NewJob) -> str:
         if job.backoff_seconds is None
         else dumps([milliseconds(delay) for delay in job.backoff_seconds]),
         "C": job.correlation_id or None,
+        "H": job.handler or None,
+        "bi": job.batch or None,
     }
     fields = {
         "p": job.priority,

@@ -12,6 +12,7 @@ from llmqueue.errors import IdempotencyConflict, QueueFull, UnknownJob, UnknownQ
 from llmqueue.job import Enqueued, JobView, NewJob, band_of
 from llmqueue.states import TERMINAL_STATES, JobState
 from llmqueue.store import codec, keys, views
+from llmqueue.store.batch_part import batch_refusal
 from llmqueue.store.connection import translated
 from llmqueue.store.executor import Executor
 from llmqueue.store.port import TenantView
@@ -26,6 +27,16 @@ class IntakePart:
 
     async def registry(self) -> Mapping[str, RegistryEntry]:
         return await self._redis.entries(fresh=True)
+
+    async def entry(self, queue: str) -> RegistryEntry:
+        with translated():
+            raw = await self._redis.client.hget(keys.REGISTRY, f"q:{queue}")
+        if raw is None:
+            self._redis.drop(queue)
+            raise UnknownQueue(f"queue {queue!r} is not configured in the store")
+        found = codec.entry_from_json(raw)
+        self._redis.remember([found])
+        return found
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
@@ -45,6 +56,8 @@ class IntakePart:
                 f"the idempotency key of job {answers[0].decode()} belongs to other bytes:"
                 " use a new key for a new request"
             )
+        if head != b"ok":
+            raise batch_refusal(jobs[0].batch, head, answers)
         return [
             Enqueued(job.id, JobState(state.decode()), bool(duplicate))
             for job, (state, duplicate) in zip(jobs, answers, strict=True)
@@ -59,20 +72,13 @@ class IntakePart:
         )
 
     async def job(self, job_id: str) -> JobView:
-        budget = await self._redis.budget_of_job(job_id)
-        start = keys.prefix(budget)
-        with translated():
-            pipe = self._redis.client.pipeline(transaction=True)
-            pipe.hgetall(f"{start}j:{job_id}")
-            pipe.get(f"{start}d:{job_id}")
-            pipe.lrange(f"{start}t:{job_id}", 0, -1)
-            fields, data, attempts = await pipe.execute()
-        if not fields:
+        found = await self._redis.run("read", await self._redis.budget_of_job(job_id), job_id)
+        if found is None:
             raise UnknownJob(f"no job {job_id!r}, or its retention is over")
-        queue = fields[b"q"].decode()
-        with translated():
-            due = await self._redis.client.zscore(f"{start}delayed:{queue}", job_id)
-        return views.job_view(job_id, fields, data, attempts, due)
+        flat, data, attempts, due, progress = found
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        due_ms = None if due is None else float(due)
+        return views.job_view(job_id, fields, data, attempts, due_ms=due_ms, progress=progress)
 
     async def jobs(self, queue: str, state: JobState, *, limit: int = 50) -> list[JobView]:
         start = keys.prefix(await self._redis.budget(queue))
@@ -84,7 +90,7 @@ class IntakePart:
                 pipe.lrange(f"{start}t:{job_id}", 0, -1)
             rows: list[Any] = await pipe.execute() if ids else []
         found = [
-            views.job_view(job_id, rows[2 * n], None, rows[2 * n + 1], None)
+            views.job_view(job_id, rows[2 * n], None, rows[2 * n + 1])
             for n, job_id in enumerate(ids)
             if rows[2 * n]
         ]

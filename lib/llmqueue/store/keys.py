@@ -44,6 +44,16 @@ def keyed_job_id(code: str, *, queue: str, tenant: str, key: str) -> str:
     return code + _base62(int.from_bytes(digest), _DIGITS)
 
 
+def new_batch_id(code: str) -> str:
+    """A fresh id; its `-` after the budget's code tells it from a job's."""
+    return f"{code}-{new_job_id(code)[CODE_LENGTH:]}"
+
+
+def keyed_batch_id(code: str, *, queue: str, key: str) -> str:
+    """The id that a producer's own key stands for."""
+    return f"{code}-{keyed_job_id(code, queue=queue, tenant='', key=key)[CODE_LENGTH:]}"
+
+
 def fingerprint(payload: bytes) -> str:
     """Digest of a job's raw bytes, compared when its idempotency key comes again."""
     return hashlib.sha256(payload).hexdigest()[:32]

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from llmqueue.batch import BatchView, NewBatch
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
 from llmqueue.errors import StoreError
-from llmqueue.job import Enqueued, JobView, NewJob
+from llmqueue.job import Enqueued, JobView, NewJob, Progress
 from llmqueue.outcome import Outcome
 from llmqueue.states import JobState, RefusalReason, WaitReason
 
@@ -146,6 +147,13 @@ class WorkerStore(Protocol):
 
     async def release(self, queue: str, items: Sequence[tuple[str, str]]) -> None:
         """Give unsent (job id, fence) back to the front, at no cost and no attempt."""
+        ...
+
+    async def progress(
+        self, queue: str, job_id: str, fence: str, *, fraction: float, message: str
+    ) -> None:
+        """Keep and tell how far a job is (`fraction` 0–1); of a fence that is not the job's present
+        one nothing is written."""
         ...
 
     async def beat(self, beat: Beat) -> BeatReply: ...
@@ -311,6 +319,61 @@ class PlannerStore(Protocol):
         ...
 
 
+# ---------------------------------------------------------------- those who wait
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A job or batch (`subject`: its id) came into a state, or a running job reported progress.
+
+    `id` orders all news of a budget. Of a batch the state is SUCCEEDED or DEAD. `at`: Unix seconds.
+    """
+
+    id: str
+    subject: str
+    state: JobState
+    progress: Progress | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """News that come after the id `after` will be told. `gapless`: they were told all along."""
+
+    after: str
+    gapless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job is now. Of a batch: SUCCEEDED, DEAD (more failed than allowed), else READY."""
+
+    state: JobState
+    progress: Progress | None
+
+
+class EventStore(Protocol):
+    """What those who wait for jobs and batches use. News may be lost (the stream is capped, and
+    written only while somebody listens); standings never are."""
+
+    async def budget_of(self, some_id: str) -> str:
+        """Budget of a job's or batch's id. Raises UnknownJob."""
+        ...
+
+    async def listen(self, budget: str, seconds: float) -> Listening:
+        """Have news written for so long."""
+        ...
+
+    async def news(self, budget: str, after: str, *, wait_seconds: float) -> tuple[list[News], str]:
+        """News after an id, oldest first, and the id to go on after. Waits for the first one where
+        there are none yet, on a connection of its own."""
+        ...
+
+    async def standings(self, budget: str, ids: Sequence[str]) -> list[Standing | None]:
+        """Where jobs and batches of one budget are; None where there is no such one."""
+        ...
+
+
 # ---------------------------------------------------------------- producers and readers
 
 
@@ -325,17 +388,47 @@ class TenantView:
     parked_seconds: float = 0.0
 
 
-class IntakeStore(Protocol):
+class BatchStore(Protocol):
+    """What producers use for jobs that are counted together."""
+
+    async def open_batch(self, batch: NewBatch) -> None:
+        """Begin a batch; one that exists is left as it is. Raises BatchConflict, UnknownQueue."""
+        ...
+
+    async def seal_batch(self, batch_id: str) -> None:
+        """It takes no more jobs, and ends with the last one that it has. May be repeated."""
+        ...
+
+    async def batch(self, batch_id: str) -> BatchView: ...
+    async def batches(self, queue: str, *, limit: int = 50) -> list[BatchView]:
+        """Batches of a queue that have not ended, oldest first."""
+        ...
+
+    async def batch_jobs(self, batch_id: str, *, offset: int, limit: int) -> list[str]:
+        """Ids of a batch's jobs in the order of their enqueueing."""
+        ...
+
+    async def cancel_batch(self, batch_id: str, *, offset: int, limit: int) -> int:
+        """Seal a batch and cancel its jobs from `offset` on; returns how many were looked at, fewer
+        than `limit` at the end."""
+        ...
+
+
+class IntakeStore(EventStore, BatchStore, Protocol):
     """What producers and readers use."""
 
     async def registry(self) -> Mapping[str, RegistryEntry]:
         """Queue id → entry."""
         ...
 
+    async def entry(self, queue: str) -> RegistryEntry:
+        """One queue's entry as it is now. Raises UnknownQueue."""
+        ...
+
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs of one queue, all or none.
 
-        Raises QueueFull, UnknownQueue, IdempotencyConflict.
+        Raises QueueFull, UnknownQueue, IdempotencyConflict, BatchConflict.
         """
         ...
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from llmqueue.errors import StoreMisconfigured
+from llmqueue.store.batch_part import BatchPart
 from llmqueue.store.connection import translated
+from llmqueue.store.event_part import EventPart
 from llmqueue.store.executor import Executor
 from llmqueue.store.intake_part import IntakePart
 from llmqueue.store.planner_part import PlannerPart
@@ -12,7 +14,7 @@ from llmqueue.store.worker_part import WorkerPart
 _OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
 
 
-class RedisStore(WorkerPart, PlannerPart, IntakePart):
+class RedisStore(WorkerPart, PlannerPart, IntakePart, EventPart, BatchPart):
     """Implements `Store`; one instance per process, usable from one event loop."""
 
     def __init__(self, url: str) -> None:

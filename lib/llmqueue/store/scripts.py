@@ -14,17 +14,20 @@ _SHARED = (
     "_days.lua",
     "_windows.lua",
     "_pacer.lua",
+    "_events.lua",
     "_jobs.lua",
     "_lanes.lua",
     "_tenants.lua",
     "_shares.lua",
+    "_batches.lua",
     "_trouble.lua",
     "_workers.lua",
     "_housekeeping.lua",
     "_library.lua",
 )
-_REFUSED_WHEN_FULL = frozenset({"enqueue"})
+_REFUSED_WHEN_FULL = frozenset({"enqueue", "batch_open"})
 """Every other function must run when memory is used up, or nothing could ever leave the queue."""
+_READ_ONLY = frozenset({"read", "states"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ def script_when_full(name: str) -> bytes | None:
 
 
 def _flags(name: str) -> str:
+    if name in _READ_ONLY:
+        return "{'no-writes'}"
     return "{}" if name in _REFUSED_WHEN_FULL else "{'allow-oom'}"
 
 

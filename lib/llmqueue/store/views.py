@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llmqueue.job import BANDS, JobView
+from llmqueue.job import BANDS, JobView, Progress
 from llmqueue.states import JobState, Severity
 from llmqueue.store import codec
 
@@ -79,14 +79,21 @@ def _error(
     }
 
 
+def progress_of(raw: bytes | None) -> Progress | None:
+    """What a running job reported, as progress.lua wrote it."""
+    return Progress(**json.loads(raw)) if raw else None
+
+
 def job_view(
     job_id: str,
     fields: Mapping[bytes, bytes],
     data: bytes | None,
     raw_attempts: Sequence[bytes],
-    due_ms: float | None,
+    *,
+    due_ms: float | None = None,
+    progress: bytes | None = None,
 ) -> JobView:
-    """A job from its hash, its payload or result, and its attempt records."""
+    """A job from its hash, its payload or result, its attempt records, and its progress."""
 
     def text(name: str) -> str:
         return fields.get(name.encode(), b"").decode()
@@ -117,6 +124,10 @@ def job_view(
         error=_error(state, text("m"), attempts),
         cost_nano_usd=_cost(attempts),
         possible_duplicate=text("d") == "1",
+        correlation_id=text("C"),
+        handler=text("H"),
+        batch=text("bi"),
+        progress=progress_of(progress),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llmqueue.errors import UnknownQueue
-from llmqueue.job import MAX_RESULT_BYTES
+from llmqueue.job import MAX_PROGRESS_CHARACTERS, MAX_RESULT_BYTES
 from llmqueue.states import RefusalReason, WaitReason
 from llmqueue.store import codec, keys
 from llmqueue.store.connection import translated
@@ -119,6 +119,18 @@ class WorkerPart:
     async def release(self, queue: str, items: Sequence[tuple[str, str]]) -> None:
         flat = [text for pair in items for text in pair]
         await self._redis.run("release", await self._redis.budget(queue), *flat)
+
+    async def progress(
+        self, queue: str, job_id: str, fence: str, *, fraction: float, message: str
+    ) -> None:
+        await self._redis.run(
+            "progress",
+            await self._redis.budget(queue),
+            job_id,
+            fence,
+            round(fraction, 4),
+            message[:MAX_PROGRESS_CHARACTERS],
+        )
 
     async def beat(self, beat: Beat) -> BeatReply:
         flat = [text for pair in beat.leases.items() for text in pair]

@@ -2,7 +2,8 @@
 
 The model knows what was asked and answered; after each step the server's raw structures are read
 and compared: jobs conserved, counters equal structures, no window over, in flight = live leases,
-each fence settled once, ledger = bill.
+each fence settled once, ledger = bill; batches count what their jobs are, and their followers are
+stored once.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import asyncio
 import itertools
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from llmqueue.batch import NewBatch
 from llmqueue.config import (
     Limit,
     Retention,
@@ -24,10 +26,10 @@ from llmqueue.config import (
     TenantLimits,
     UnknownOutcomePolicy,
 )
-from llmqueue.errors import QueueFull
+from llmqueue.errors import BatchConflict, QueueFull
 from llmqueue.outcome import Usage
 from llmqueue.states import LimitUnit, OutcomeClass
-from llmqueue.store import RedisStore
+from llmqueue.store import RedisStore, keys
 from llmqueue.store.codec import STATES
 from llmqueue.store.port import Beat, Grant
 from support.storebench import StoreBench
@@ -55,6 +57,15 @@ class Held:
     sent: bool = False
 
 
+@dataclass
+class Batch:
+    """A batch as its producer knows it."""
+
+    new: NewBatch
+    jobs: list[str] = field(default_factory=list)
+    sealed: bool = False
+
+
 class StoreMachine(RuleBasedStateMachine):
     url: str = ""
 
@@ -73,6 +84,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.payload_bytes: dict[str, int] = {}
         self.forgettable: set[str] = set()
         self.key_numbers = itertools.count()
+        self.batches: list[Batch] = []
+        self.followers: dict[str, bytes] = {}
+        """Followers that were stored → their enqueue number."""
 
     async def _start(self) -> StoreBench:
         store = RedisStore(self.url)
@@ -155,6 +169,52 @@ class StoreMachine(RuleBasedStateMachine):
         job_id = ids[pick % len(ids)]
         if job_id not in self.forgettable:
             self.ask(self.bench.store.cancel(job_id))
+
+    # ------------------------------------------------------------ batches
+
+    @rule(allowed=st.sampled_from([None, 0, 1]))
+    @precondition(lambda self: len(self.batches) < 4)
+    def open_batch(self, allowed):
+        batch = NewBatch(
+            keys.new_batch_id(self.bench.code),
+            self.bench.queue,
+            allowed_failures=allowed,
+            followers={kind: self.bench.new() for kind in ("then", "catch", "finally")},
+        )
+        self.ask(self.bench.store.open_batch(batch))
+        self.batches.append(Batch(batch))
+
+    @rule(
+        pick=st.integers(0, 3),
+        count=st.integers(1, 3),
+        deadline=st.sampled_from([None, None, 5.0]),
+        again=st.booleans(),
+    )
+    @precondition(lambda self: self.batches)
+    def enqueue_into_batch(self, pick, count, deadline, again):
+        batch = self.batches[pick % len(self.batches)]
+        jobs = [self.bench.new(batch=batch.new.id, deadline_seconds=deadline) for _ in range(count)]
+        try:
+            for _ in range(1 + again):
+                self.ask(self.bench.store.enqueue(jobs))
+        except QueueFull:
+            return
+        except BatchConflict:
+            assert batch.sealed
+            return
+        assert not batch.sealed
+        batch.jobs += [job.id for job in jobs]
+        self.payload_bytes.update({job.id: len(job.payload) for job in jobs})
+
+    @rule(pick=st.integers(0, 3), cancel=st.booleans())
+    @precondition(lambda self: self.batches)
+    def close_batch(self, pick, cancel):
+        batch = self.batches[pick % len(self.batches)]
+        batch.sealed = True
+        if cancel:
+            self.ask(self.bench.store.cancel_batch(batch.new.id, offset=0, limit=100))
+        else:
+            self.ask(self.bench.store.seal_batch(batch.new.id))
 
     # ------------------------------------------------------------ workers
 
@@ -409,6 +469,36 @@ class StoreMachine(RuleBasedStateMachine):
         if limits and limits.max_in_flight:
             held = await redis.hgetall(key("th", queue))
             assert {t.decode(): int(n) for t, n in held.items()} == dict(holders)
+
+    @invariant()
+    def batches_agree(self):
+        for batch in self.batches:
+            self.ask(self._check_batch(batch))
+
+    async def _check_batch(self, batch: Batch) -> None:
+        redis, key = self.bench.redis, self.bench.key
+        view = await self.bench.store.batch(batch.new.id)
+        assert await self.bench.store.batch_jobs(view.id, offset=0, limit=1000) == batch.jobs
+        states = []
+        for job_id in batch.jobs:
+            raw = await redis.hget(key("j", job_id), "s")
+            assert raw or view.finished_at, "a job of a batch that goes on was dropped"
+            states.append(raw.decode() if raw else self.terminal[job_id])
+        ended = [state for state in states if state in TERMINAL]
+        failed = sum(state != "F" for state in ended)
+        assert (view.total, view.pending) == (len(states), len(states) - len(ended))
+        assert (view.succeeded, view.failed) == (len(ended) - failed, failed)
+        over = batch.sealed and len(ended) == len(states)
+        assert (view.finished_at is not None) == over
+        allowed = batch.new.allowed_failures
+        too_many = allowed is not None and failed > allowed
+        due = {"catch": too_many, "then": over and not too_many, "finally": over}
+        for kind, job in batch.new.followers.items():
+            number = await redis.hget(key("j", job.id), "n")
+            if number:
+                assert self.followers.setdefault(job.id, number) == number, "stored twice"
+                self.payload_bytes.setdefault(job.id, len(job.payload))
+            assert (job.id in self.followers) == due[kind], f"{kind} of {view}"
 
     @invariant()
     def no_window_is_over(self):

@@ -13,6 +13,9 @@ from llmqueue.outcome import Usage
 from llmqueue.states import JobState, OutcomeClass, WaitReason
 from support.storebench import StoreBench, after_lease, beat, drain_queue
 
+REPEAT_SECONDS = 120
+"""Nothing is forgotten sooner after its enqueue: a producer may still repeat that."""
+
 # ---------------------------------------------------------------- cancel, deadline
 
 
@@ -137,7 +140,7 @@ async def test_idempotency_outlives_the_job(bench: StoreBench) -> None:
     )
     first = await bench.enqueue_one(key="k")
     await bench.run_one()
-    await bench.advance(6)
+    await bench.advance(REPEAT_SECONDS + 1)
     await bench.store.snapshot(bench.queue, horizon_seconds=0)
     with pytest.raises(UnknownJob):
         await bench.store.job(first.id)
@@ -152,7 +155,7 @@ async def test_idempotency_outlives_a_cancelled_job_still_listed(bench: StoreBen
     )
     first = await bench.enqueue_one(key="k")
     await bench.store.cancel(first.id)
-    await bench.advance(6)
+    await bench.advance(REPEAT_SECONDS + 1)
     await bench.store.snapshot(bench.queue, horizon_seconds=0)
     assert not (await bench.claim()).grants
     again = await bench.enqueue_one(key="k")
@@ -206,6 +209,22 @@ async def test_a_plan_is_read_as_it_was_written(bench: StoreBench) -> None:
     assert plan == {"desired": "3", "bound_by": "Requests", "eta_seconds": ""}
 
 
+async def test_a_job_outlives_the_repeats_of_its_enqueue(bench: StoreBench) -> None:
+    """Q1: the answer to an enqueue was lost, and the job is long done: repeating it runs nothing."""
+    await bench.configure(queue={"retention": Retention(succeeded_seconds=1)})
+    job = bench.new()
+    await bench.store.enqueue([job])
+    await bench.run_one()
+    await bench.advance(REPEAT_SECONDS - 10)
+    await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    again = (await bench.store.enqueue([job]))[0]
+    assert str(again.state) == "succeeded"
+    assert await bench.states() == {"succeeded": 1}
+    await bench.advance(20)
+    await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    assert await bench.states() == {}
+
+
 async def test_memory_returns_to_base(bench: StoreBench) -> None:
     """Q43: after retention nothing of a job is left."""
     await bench.configure(
@@ -218,7 +237,7 @@ async def test_memory_returns_to_base(bench: StoreBench) -> None:
     for _ in range(2):
         await bench.enqueue(300)
         await drain_queue(bench)
-        await bench.advance(3)
+        await bench.advance(REPEAT_SECONDS + 1)
         while (await bench.store.snapshot(bench.queue, horizon_seconds=0)).again:
             pass
         await asyncio.sleep(1.1)

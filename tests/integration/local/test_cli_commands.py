@@ -145,7 +145,7 @@ def test_enqueue_reads_a_file(cli: Cli) -> None:
 BAD = [
     pytest.param("{", "Invalid JSON", id="no JSON"),
     pytest.param("[]", "object", id="no object"),
-    pytest.param('{"priority": 3}', "payload: Field required", id="no payload"),
+    pytest.param('{"priority": 3}', "either payload or handler", id="no payload"),
     pytest.param(line(priority=11), "priority: Input should be less", id="priority"),
     pytest.param(line(colour="red"), "colour: Extra inputs", id="unknown field"),
     pytest.param(line(delay_seconds=-1), "delay_seconds", id="delay"),
@@ -207,6 +207,88 @@ def test_an_unknown_queue_is_named_with_those_that_exist(cli: Cli, command: list
     assert answer.code == 4
     assert "nope" in answer.err
     assert QUEUE in answer.err
+
+
+# ---------------------------------------------------------------- handlers, batches
+
+
+def test_a_handler_s_call_is_enqueued(cli: Cli) -> None:
+    async def with_handlers(store: RedisStore) -> None:
+        await store.configure(
+            BudgetConfig(QUEUE, (Limit(LimitUnit.REQUESTS, 6000),)),
+            [QueueConfig(QUEUE, QUEUE, ProviderType.OPENAI_COMPATIBLE, handlers=True)],
+        )
+
+    refused = cli("enqueue", "batch", "--handler", "summarise")
+    assert (refused.code, refused.out) == (2, "")
+    assert (
+        "--handler: handler: the workers of queue 'default/batch' have no handlers" in refused.err
+    )
+    cli.store(with_handlers)
+    answer = cli("enqueue", "batch", "--handler", "summarise", "--args", '{"text": "é"}')
+    assert answer.code == 0, answer.err
+    job = cli("job", answer.out.strip(), "--json").json
+    assert (job["handler"], job["payload"]) == ("summarise", {"text": "é"})
+    assert "Handler:   summarise" in cli("job", answer.out.strip()).out
+    for args in ("{", "[]"):
+        assert cli("enqueue", "batch", "--handler", "h", "--args", args).code == 2
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["-f", "-", "--handler", "h"], ["-f", "-", "--then", "{}"]]
+)
+def test_options_that_contradict_are_refused(cli: Cli, options: list[str]) -> None:
+    assert cli("enqueue", "batch", *options, stdin=line()).code == 2
+    assert cli("queue", "batch", "--json").json["states"]["ready"] == 0
+
+
+def test_a_batch_is_enqueued_shown_and_ended(cli: Cli) -> None:
+    lines = "\n".join(line(str(n)) for n in range(3))
+    answer = cli("enqueue", "batch", "-f", "-", "--batch", "--name", "nightly",
+                 "--finally", line("tidy"), stdin=lines)  # fmt: skip
+    assert answer.code == 0, answer.err
+    batch_id = answer.out.strip()
+    view = cli("batch", batch_id, "--json").json
+    assert (view["state"], view["total"], view["name"]) == ("running", 3, "nightly")
+    assert [one["id"] for one in cli("batches", "batch", "--json").json] == [batch_id]
+    assert "nightly" in cli("batches", "batch").out
+    ids = cli("batch", batch_id, "--jobs").out.split()
+    assert cli("job", ids[0], "--json").json["batch"] == batch_id
+    assert cli.settle_one(success()) == ids[0]
+    shown = cli("batch", batch_id).out
+    assert "3: 2 pending, 1 succeeded, 0 failed (0 allowed)" in shown
+    cancelled = cli("batch", batch_id, "--cancel", "--json").json
+    assert (cancelled["state"], cancelled["failed"]) == ("failed", 2)
+    assert cli("batches", "batch", "--json").json == []
+    assert cli("queue", "batch", "--json").json["states"]["ready"] == 1, "what follows it"
+    assert cli("batch", "none").code == 4
+
+
+def test_a_batch_that_broke_off_is_seen_and_gone_on_with(cli: Cli) -> None:
+    lines = "\n".join(line(str(n)) for n in range(300))
+    answer = cli("enqueue", "batch", "-f", "-", "--batch", stdin=lines)
+    assert answer.code == 5
+    batch_id = answer.out.strip()
+    assert f"batch {batch_id} is open" in answer.err
+    assert "open: its producer has not said that it is complete" in cli("batch", batch_id).out
+
+    async def more(store: RedisStore) -> None:
+        await store.configure(
+            BudgetConfig(QUEUE, (Limit(LimitUnit.REQUESTS, 6000),)),
+            [QueueConfig(QUEUE, QUEUE, ProviderType.OPENAI_COMPATIBLE, max_jobs=1000)],
+        )
+
+    cli.store(more)
+    again = cli("enqueue", "batch", "-f", "-", "--batch", "--batch-id", batch_id, stdin=lines)
+    assert (again.code, again.out.strip()) == (0, batch_id)
+    view = cli("batch", batch_id, "--json").json
+    assert (view["total"], view["state"]) == (300, "running")
+
+
+def test_a_wrong_follower_is_named(cli: Cli) -> None:
+    answer = cli("enqueue", "batch", "-f", "-", "--batch", "--then", "{}", stdin=line())
+    assert answer.code == 2
+    assert "--then: job: either payload or handler" in answer.err
 
 
 # ---------------------------------------------------------------- waiting

@@ -293,6 +293,7 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
                 "idempotencySeconds": 70,
                 "suspend": True,
             },
+            worker={"handlers": "team.jobs"},
         )
     )
     expected = QueueConfig(
@@ -319,6 +320,7 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
         job_deadline_seconds=44.0,
         per_tenant=TenantLimits(4, 5, 6),
         band_max_in_flight=(1, 2, 3, 4),
+        handlers=True,
     )
     assert config == expected
     default = QueueConfig("", "", ProviderType.OPENAI)
@@ -470,10 +472,6 @@ def test_a_changed_limit_leaves_the_workers_alone() -> None:
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
-        (
-            {"limits": {"maxInFlight": 1, "perTenant": {"maxInFlight": 1}}},
-            "spec.limits.perTenant",
-        ),
         (
             {"spend": {"caps": [{"scope": "Queue", "period": "Day", "usd": "1"}]}},
             "spec.spend.caps",

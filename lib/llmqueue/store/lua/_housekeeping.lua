@@ -101,27 +101,42 @@ function H.deadline(id)
   end
 end
 
+-- However short the retention: a producer that heard no answer may still repeat its enqueue, and what
+-- has been forgotten would run again. And a batch that goes on keeps its jobs.
+local REPEAT_MS, BATCH_MS = 120000, 3600000
+function H.kept_until(job)
+  if job.bi and Batches.unfinished(job.bi) then return now + BATCH_MS end
+  return job.c + REPEAT_MS
+end
+
+-- Too many are dropped only an hour after their end.
+local COUNTED_MS = 3600000
 function H.retire(q, state, keep_ms, most, idempotency_ms)
   local name = key('end', q, state)
-  local function drop(id)
-    call('ZREM', name, id)
+  local function drop(id, older_ms)
     local job = J.load(id)
+    local kept_until = job and H.kept_until(job) or 0
+    if kept_until > now then
+      call('ZADD', name, int(kept_until - older_ms), id)
+      return
+    end
+    call('ZREM', name, id)
     if not job then return end
     J.bump(q, job.s, -1)
     J.leave_tombstone(job, idempotency_ms - keep_ms)
     if job.g then
       call('HSET', P .. 'j:' .. id, 'g', '2')
-      call('UNLINK', P .. 'd:' .. id, P .. 't:' .. id)
+      call('UNLINK', P .. 'd:' .. id, P .. 't:' .. id, P .. 'p:' .. id)
     else
       J.forget(job)
     end
   end
-  due(name, now - keep_ms, drop)
+  due(name, now - keep_ms, function(id) drop(id, keep_ms) end)
   if most and H.left > 0 then
     local over = call('ZCARD', name) - most
     if over > 0 then
-      local ids = call('ZRANGEBYSCORE', name, '-inf', int(now - 3600000), 'LIMIT', 0, min(over, H.left))
-      for _, id in ipairs(ids) do drop(id) end
+      local ids = call('ZRANGEBYSCORE', name, '-inf', int(now - COUNTED_MS), 'LIMIT', 0, min(over, H.left))
+      for _, id in ipairs(ids) do drop(id, COUNTED_MS) end
       H.left = H.left - #ids
     end
   end

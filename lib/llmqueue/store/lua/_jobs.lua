@@ -9,11 +9,13 @@
 --   y what its claim charged "at input output tokens"  e sent at  z cancel asked  Z deadline passed
 --   d possible duplicate  A automatic retries of unknown outcomes  no,nt,nm retries by class
 --   m why it ended  E ended at  g its list entry is still there  G payload: memory is due
+--   bi its batch  H handler (none: the payload is the provider's request)
 -- States: R ready, D delayed, L leased, S sent, V review, F succeeded, X dead, C cancelled, E expired.
 
 local J = {}
 -- Filled by _lanes, _tenants and _shares: whoever moves a job tells them.
 local Lanes, N, V = {}, {}, {}
+local Batches = {}  -- filled by _batches.lua, which needs what is here
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
 
 function J.load(id)
@@ -139,6 +141,7 @@ function J.move(job, to, fields)
     J.bump(job.q, to, 1)
     if from == 'R' then J.bump_ready(job.q, job.b, -1) end
     if to == 'R' then J.bump_ready(job.q, job.b, 1) end
+    Events.moved(job, from, to)
   end
   if held and not holds then N.freed(job.q, job.t or '') end
 end
@@ -152,6 +155,26 @@ end
 
 local function lane_name(job) return (job.t or '') .. '\31' .. (job.f or '') end
 J.lane_name = lane_name
+
+-- Write a new job as enqueue was told of it; the caller puts it into its ready list, unless it is
+-- delayed.
+function J.write_new(q, meta, number)
+  local f = meta.f
+  f.q, f.b, f.n, f.c, f.l, f.h = q, meta.b, number, now, #meta.payload, meta.h
+  f.s = meta.dl and 'D' or 'R'
+  if meta.de then f.D = int(active_now() + meta.de) end
+  local args = {}
+  for name, value in pairs(f) do
+    args[#args + 1] = name
+    args[#args + 1] = value
+  end
+  call('HSET', P .. 'j:' .. meta.i, unpack(args))
+  call('SET', P .. 'd:' .. meta.i, meta.payload)
+  J.bump(q, f.s, 1)
+  if f.s == 'R' then J.bump_ready(q, int(meta.b), 1) end
+  if meta.de then call('ZADD', P .. 'deadlines', f.D, meta.i) end
+  if meta.dl then call('ZADD', key('delayed', q), int(now + meta.dl), meta.i) end
+end
 
 -- Put to the back of its lane (new and due jobs).
 function J.append(job)
@@ -197,6 +220,7 @@ function J.finish(job, state, why, fields, listed)
   J.bump(job.q, 'bytes', -(tonumber(job.l) or 0))
   if job.D then call('ZREM', P .. 'deadlines', job.id) end
   put(key('end', job.q, ENDED[state]), job.id, now)
+  if job.bi then Batches.job_ended(job) end
 end
 
 -- The digest of an idempotency key outlives its job.
@@ -222,7 +246,7 @@ function J.forget(job)
   if C and (job.x or '') ~= '' and now - job.E < C.outcome_memory_ms then
     J.remember_outcome(job.x, job.s)
   end
-  call('UNLINK', P .. 'j:' .. job.id, P .. 'd:' .. job.id, P .. 't:' .. job.id)
+  call('UNLINK', P .. 'j:' .. job.id, P .. 'd:' .. job.id, P .. 't:' .. job.id, P .. 'p:' .. job.id)
 end
 
 -- Remove an entry that a claim met and whose job is no longer ready.
@@ -279,4 +303,20 @@ function J.unlist(job)
     return false
   end
   return call('ZREM', key('front', job.q, job.b), job.id) == 0
+end
+
+-- End a job that waits; of one whose call runs the worker is told.
+function J.cancel(job)
+  if job.s == 'R' or job.s == 'D' then
+    J.finish(job, 'C', 'cancelled', nil, J.unlist(job))
+  elseif job.s == 'L' then
+    J.drop_lease(job)
+    if C then J.refund(job) end
+    J.finish(job, 'C', 'cancelled', {x = ''})
+  elseif job.s == 'S' then
+    call('HSET', P .. 'j:' .. job.id, 'z', '1')
+  elseif job.s == 'V' then
+    call('ZREM', key('review', job.q), job.id)
+    J.finish(job, 'C', 'cancelled in review', {x = ''})
+  end
 end

@@ -7,17 +7,6 @@
 
 local job = J.load(ARGV[1])
 if not job then return false end
-if job.s == 'R' or job.s == 'D' then
-  J.finish(job, 'C', 'cancelled', nil, J.unlist(job))
-elseif job.s == 'L' then
-  J.drop_lease(job)
-  if C then J.refund(job) end
-  J.finish(job, 'C', 'cancelled', {x = ''})
-elseif job.s == 'S' then
-  call('HSET', P .. 'j:' .. job.id, 'z', '1')
-elseif job.s == 'V' then
-  call('ZREM', key('review', job.q), job.id)
-  J.finish(job, 'C', 'cancelled in review', {x = ''})
-end
+J.cancel(job)
 finish_script()
 return job.s

@@ -283,6 +283,7 @@ while #grants < slots do
   local large = too_large(amounts)
   if large then
     pop(job)
+    leave_lanes()  -- the end of a job may bring new ones into them
     J.finish(job, 'X', 'too large for ' .. large.name)
   else
     local due_in, by, spacing = wait_for(amounts)

@@ -4,7 +4,8 @@
 -- ARGV 1 queue, then pairs: metadata JSON {i id, b band, f fields of j:, dl delay ms, de deadline ms},
 --   payload
 -- Returns {'ok', {state, duplicate 1/0}...}, or {'unknown'}, {'full', used, bound, 'jobs'|'bytes'},
---   {'conflict', id}.
+--   {'conflict', id}; of jobs for a batch (f.bi) also {'no batch'}, {'sealed'},
+--   {'foreign', id, its batch or ''}: the job was enqueued before, outside of the batch.
 -- Complexity: O(jobs). Not allowed when out of memory, on purpose: no job is taken that cannot be kept.
 
 local q = ARGV[1]
@@ -24,10 +25,15 @@ for i = 2, #ARGV, 2 do
     if tombstone then digest, state = string.match(tombstone, '^(%S+) (%S+)$') end
   end
   if not state and batch[meta.i] then digest, state = batch[meta.i], 'ready' end
+  local into = meta.f.bi and Batches.load(meta.f.bi)
+  if meta.f.bi and not into then return {'no batch'} end
   if state then
+    local its = into and not batch[meta.i] and (call('HGET', P .. 'j:' .. meta.i, 'bi') or '')
+    if its and its ~= meta.f.bi then return {'foreign', meta.i, its} end
     if meta.h and digest ~= meta.h then return {'conflict', meta.i} end
     answers[#answers + 1] = {state, 1}
   else
+    if into and into.v.se then return {'sealed'} end
     batch[meta.i] = meta.h or true
     meta.payload = ARGV[i + 1]
     bytes = bytes + #meta.payload
@@ -43,26 +49,16 @@ if cfg.max_bytes and bytes > 0 and J.count(q, 'bytes') + bytes > cfg.max_bytes t
 end
 
 -- Writes from here on. Jobs of one lane go to its list in one step.
-local lanes, order = {}, {}
+local lanes, order, joins = {}, {}, {}
 local was_ready, was_delayed, seq = J.count(q, 'R'), J.count(q, 'D'), J.count(q, 'seq')
 for k, meta in ipairs(fresh) do
   local f = meta.f
-  f.q, f.b, f.n, f.c, f.l, f.h = q, meta.b, seq + k, now, #meta.payload, meta.h
-  f.s = meta.dl and 'D' or 'R'
-  if meta.de then f.D = int(active_now() + meta.de) end
-  local args = {}
-  for name, value in pairs(f) do
-    args[#args + 1] = name
-    args[#args + 1] = value
+  J.write_new(q, meta, seq + k)
+  if f.bi then
+    local joining = kept_in(joins, f.bi)
+    joining[#joining + 1] = meta.i
   end
-  call('HSET', P .. 'j:' .. meta.i, unpack(args))
-  call('SET', P .. 'd:' .. meta.i, meta.payload)
-  J.bump(q, f.s, 1)
-  if f.s == 'R' then J.bump_ready(q, int(meta.b), 1) end
-  if meta.de then call('ZADD', P .. 'deadlines', f.D, meta.i) end
-  if meta.dl then
-    call('ZADD', key('delayed', q), int(now + meta.dl), meta.i)
-  else
+  if not meta.dl then
     local lane = J.lane_name(f)
     local list = key('ready', q, meta.b, lane)
     if not lanes[list] then
@@ -77,6 +73,7 @@ for _, list in ipairs(order) do
   local ids = lanes[list]
   Lanes.list(ids, call('RPUSH', list, unpack(ids)) - #ids + 1)
 end
+for id, ids in pairs(joins) do Batches.add(id, ids) end
 if #fresh > 0 then
   J.bump(q, 'seq', #fresh)
   J.bump(q, 'bytes', bytes)
