@@ -113,6 +113,8 @@ class QueueConfig:
     retention: Retention = Retention()
     idempotency_seconds: int = 86_400
     job_deadline_seconds: float | None = None
+    handlers: bool = False
+    """Its workers know handlers: jobs may name one, and failures are reported as jobs."""
 
 
 @dataclass(frozen=True, slots=True)

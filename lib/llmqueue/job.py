@@ -57,6 +57,9 @@ class NewJob:
     max_attempts: int | None = None
     backoff_seconds: tuple[float, ...] | None = None
     correlation_id: str = ""
+    handler: str = ""
+    """Name of the function that runs it, with the payload as its arguments; "" = the payload is the
+    provider's request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ async def ids_in_state(
     if state is not JobState.READY:
         name = start + _SET_OF_STATE[state].format(queue=queue)
         return [raw.decode() for raw in await client.zrange(name, 0, limit - 1)]
-    found: list[bytes] = []
+    found: list[bytes] = await client.zrange(f"{start}free:{queue}", 0, limit - 1)
     for band in range(BANDS):
         found += await client.zrange(f"{start}front:{queue}:{band}", 0, limit - 1)
         tenants = await client.lrange(f"{start}lanes:{queue}:{band}", 0, -1)
@@ -51,9 +51,9 @@ async def ids_in_state(
 
 
 def _attempts(raw: Sequence[bytes]) -> list[dict[str, Any]]:
-    """One record a run: what a run reported late stands for what was assumed of it."""
+    """One record a call and run: what was reported late stands for what was assumed of it."""
     records: list[dict[str, Any]] = [json.loads(each) for each in raw]
-    return list({record["fence"]: record for record in records}.values())
+    return list({(record["fence"], record.get("call")): record for record in records}.values())
 
 
 def _cost(attempts: Sequence[Mapping[str, Any]]) -> int | None:

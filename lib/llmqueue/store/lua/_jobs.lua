@@ -9,9 +9,13 @@
 --   y what its claim charged "at input output tokens"  e sent at  z cancel asked  Z deadline passed
 --   d possible duplicate  A automatic retries of unknown outcomes  no,nt,nm retries by class
 --   m why it ended  E ended at  g its list entry is still there  G payload: memory is due
+-- of a handler job also (its hash describes the call that is open):
+--   H handler  O open call "number name"  N last finished call "fence number"  J has a journal
+--   Q names of calls whose outcome is unknown  W waits for the budget since  F failures reported
 -- States: R ready, D delayed, L leased, S sent, V review, F succeeded, X dead, C cancelled, E expired.
 
 local J = {}
+local FAILURE = '\1failure'  -- handler of a failure job: see _failures.lua
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
 
 function J.load(id)
@@ -55,11 +59,13 @@ end
 -- Jobs that a worker holds: there is a lease for each.
 local HELD = {L = true, S = true}
 function J.held(q) return J.count(q, 'L') + J.count(q, 'S') end
+-- Of these all that may call the provider.
+function J.calling(q) return J.held(q) - J.count(q, 'held_failures') end
 
 -- Time spent by calls in flight: called before their number changes.
 function J.clock_busy(q)
   local at = tonumber(J.stat(q, 'bt')) or now
-  if now > at then J.bump(q, 'busy', J.held(q) * (now - at)) end
+  if now > at then J.bump(q, 'busy', J.calling(q) * (now - at)) end
   if at ~= now or not J.stat(q, 'bt') then J.note(q, 'bt', now) end
 end
 
@@ -123,6 +129,8 @@ function J.move(job, to, fields)
   if from ~= to then
     J.bump(job.q, from, -1)
     J.bump(job.q, to, 1)
+    if job.H == FAILURE and held ~= holds then J.bump(job.q, 'held_failures', holds and 1 or -1) end
+    if to == 'X' or to == 'V' then J.report_failure(job, to) end
   end
 end
 
@@ -138,6 +146,7 @@ J.lane_name = lane_name
 
 -- Put to the back of its lane (new and due jobs).
 function J.append(job)
+  if job.H == FAILURE then return J.list_failure(job) end
   local tenant = job.t or ''
   local lanes = key('lanes', job.q, job.b)
   if call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id) == 1 then
@@ -150,6 +159,7 @@ end
 
 -- Put to the front of its band, in the order of first arrival (returned jobs).
 function J.to_front(job)
+  if job.H == FAILURE then return J.list_failure(job) end
   call('ZADD', key('front', job.q, job.b), job.n, job.id)
   J.wake(job.q)
 end
@@ -212,6 +222,7 @@ function J.forget(job)
     J.remember_outcome(job.x, job.s)
   end
   call('UNLINK', P .. 'j:' .. job.id, P .. 'd:' .. job.id, P .. 't:' .. job.id)
+  if job.H then J.drop_journal(job) end
 end
 
 -- A lane's head was taken out: drop what became empty, else give the next lane its turn.
@@ -280,5 +291,6 @@ function J.unlist(job)
     call('ZREM', key('delayed', job.q), job.id)
     return false
   end
+  if job.H == FAILURE then return J.unlist_failure(job) end
   return call('ZREM', key('front', job.q, job.b), job.id) == 0
 end
