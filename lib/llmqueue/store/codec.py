@@ -106,6 +106,9 @@ def queue_json(config: QueueConfig) -> str:
             {
                 "suspended": config.suspended,
                 "handlers": config.handlers or None,
+                # A handler's calls are checked when they are made, a payload was at enqueue.
+                "default_output": config.default_max_output_tokens if config.handlers else None,
+                "models": (list(config.models) or None) if config.handlers else None,
                 "weight": config.weight,
                 "max_jobs": config.max_jobs,
                 "max_bytes": config.max_bytes,

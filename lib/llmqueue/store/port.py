@@ -52,7 +52,8 @@ class Grant:
     output_tokens: int
     """What was reserved for this call."""
     max_output_tokens: int
-    """What it may produce at most, over all its choices, as was counted at enqueue."""
+    """What it may produce at most, over all its choices, as was counted at enqueue; of a handler
+    job the queue's default for calls that name no bound."""
     handler: str = ""
     """Name of the function that runs it; "" = the payload is the provider's request."""
     journaled: bool = False
@@ -121,13 +122,15 @@ class CallRequest:
     credential: str = ""
 
 
-AcquireVerdict = Literal["granted", "wait", "too-large", "draining", "lost"]
+AcquireVerdict = Literal["granted", "wait", "too-large", "not-allowed", "draining", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireReply:
     """`granted`: charged, ask `mark_sent` next. `wait`: ask again in `wait_seconds`. `too-large`:
-    for `limit`, whatever the wait. `draining`: give the job back. `lost`: the lease is gone."""
+    for `limit`, whatever the wait. `not-allowed`: the model; `limit` names those that are.
+    `draining`: give the job back. `lost`: the lease is gone.
+    """
 
     verdict: AcquireVerdict
     wait_seconds: float = 0.0

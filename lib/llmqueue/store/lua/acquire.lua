@@ -4,7 +4,7 @@
 -- ARGV 1 credential, 2 job id, 3 fence, 4 number of the call, 5 its journal name, 6 estimated input,
 --   7 output bound, 8 worst-case nano-USD or '', 9 model
 -- Returns {'granted', 0, '', '', input, output}; or {'wait', ms, reason, limit name}, {'too-large', 0,
---   '', limit name}, {'draining'} (the worker gives the job back), {'lost'} (it holds it no longer).
+--   '', limit name}, {'not-allowed', 0, '', allowed models}, {'draining'} (the worker gives the job back), {'lost'} (it holds it no longer).
 -- A charge that is still open, of the claim or of a call that never left, is given back in the same
 -- step; who has to wait keeps it.
 -- Complexity: O(limits); while limited also O(window).
@@ -32,6 +32,16 @@ local function wait_on(ms, reason, limit)
   call('HSET', P .. 'j:' .. id, 'W', int(now))
   finish_script()
   return {'wait', ceil(ms), reason, limit or ''}
+end
+
+local models = queue_cfg(job.q).models
+if models then
+  local allowed = false
+  for _, model in ipairs(models) do allowed = allowed or model == ARGV[9] end
+  if not allowed then
+    finish_script()
+    return {'not-allowed', 0, '', table.concat(models, ', ')}
+  end
 end
 
 local wait, reason, pause, breaker_probe = G.closed(fence, credential, id_fence)

@@ -29,7 +29,8 @@ local function add_grant(job, fence, amounts, probe, payload)
   grants[#grants + 1] = {job.id, fence, payload, (tonumber(job.r) or 0) + 1,
     job.v or '', job.t or '', job.f or '', tonumber(job.T) or -1, tonumber(job.k) or 0,
     probe and 1 or 0, job.d == '1' and 1 or 0, job.C or '',
-    amounts.input_tokens, amounts.output_tokens, tonumber(job.o),
+    amounts.input_tokens, amounts.output_tokens,
+    job.H and queue_cfg(q).default_output or tonumber(job.o),
     job.H or '', (job.J or job.Q) and 1 or 0}
 end
 
