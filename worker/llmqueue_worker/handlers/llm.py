@@ -69,7 +69,7 @@ class RunLlm:
         self._settings, self._calls = settings, calls
         self._book, self._bookkeeper = book, bookkeeper
         self._names = Names()
-        self._made = 0
+        self._number = 0
         self._clock = asyncio.get_running_loop().time
 
     async def chat(
@@ -83,6 +83,7 @@ class RunLlm:
                 name = self._names.next(payload)
             except (TypeError, ValueError, RecursionError) as exc:
                 raise CallRefused(f"payload: no JSON: {exc}", code="invalid_payload") from exc
+            self._number += 1
             answer = self._journal.answers.get(name)
             if answer is None:
                 answer = await self._call(dict(payload), name)
@@ -91,7 +92,6 @@ class RunLlm:
     async def _call(self, payload: dict[str, Any], name: str) -> bytes:
         """The answer of a call that is made now. Raises CallRefused, or ends the run."""
         prepared = self._prepared(payload)
-        self._made += 1
         call = await self._acquired(prepared, name)
         self._run.attempt.call = call
         outcome = bounded(await self._outcome(payload, call, name))
@@ -122,7 +122,7 @@ class RunLlm:
         request = CallRequest(
             grant.id,
             grant.fence,
-            self._made,
+            self._number,
             name,
             prepared.charge,
             prepared.model,
@@ -153,7 +153,7 @@ class RunLlm:
                     (reply.input_tokens, reply.output_tokens),
                     in_doubt=name in self._journal.in_doubt,
                 )
-                return Call(self._made, reserved, self._clock())
+                return Call(self._number, reserved, self._clock())
 
     # ------------------------------------------------------------ on its way
 
