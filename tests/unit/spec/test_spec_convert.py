@@ -187,6 +187,7 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
                 "idempotencySeconds": 70,
                 "suspend": True,
             },
+            worker={"handlers": "team.jobs"},
         )
     )
     expected = QueueConfig(
@@ -211,6 +212,7 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
         retention=Retention(30, 40, 50, 60),
         idempotency_seconds=70,
         job_deadline_seconds=44.0,
+        handlers=True,
     )
     assert config == expected
     default = QueueConfig("", "", ProviderType.OPENAI)
@@ -386,7 +388,6 @@ def test_a_changed_limit_leaves_the_workers_alone() -> None:
             },
             "spec.spend.prices",
         ),
-        ({"worker": {"handlers": "a.b"}}, "spec.worker.handlers"),
         ({"redis": {"durability": "Strict"}}, "spec.redis.durability"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
