@@ -39,6 +39,7 @@ async def finish(
     answer: bytes = b'{"n":1}',
     usage: Usage | None = None,
     credential: str = "",
+    cost: int | None = 1000,
 ) -> bool:
     good = kind is OutcomeClass.SUCCESS
     outcome = Outcome(
@@ -50,7 +51,7 @@ async def finish(
         outcome,
         credential=credential,
         entry={"job": grant.id, "call": number},
-        cost_nano_usd=1000,
+        cost_nano_usd=cost,
     )
     call = FinishedCall(settlement, number, name or f"n{number}")
     return (await bench.store.finish_calls(bench.queue, [call]))[0]

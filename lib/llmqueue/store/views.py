@@ -56,9 +56,14 @@ def _attempts(raw: Sequence[bytes]) -> list[dict[str, Any]]:
     return list({(record["fence"], record.get("call")): record for record in records}.values())
 
 
-def _cost(attempts: Sequence[Mapping[str, Any]]) -> int | None:
-    """Nano-dollars of all calls; None where no call was made or one has no price."""
+def _cost(attempts: Sequence[Mapping[str, Any]], dropped: str) -> int | None:
+    """Nano-dollars of all calls; None where no call was made or one has no price.
+
+    `dropped`: of records that are not kept any more, "?" where one has no price.
+    """
     costs = [attempt["nano_usd"] for attempt in attempts if "nano_usd" in attempt]
+    if dropped:
+        costs.append(int(dropped) if dropped != "?" else None)
     return sum(costs) if costs and None not in costs else None
 
 
@@ -115,7 +120,7 @@ def job_view(
         payload=None if ended else data,
         result=data if ended else None,
         error=_error(state, text("m"), attempts),
-        cost_nano_usd=_cost(attempts),
+        cost_nano_usd=_cost(attempts, text("Y")),
         possible_duplicate=text("d") == "1",
     )
 

@@ -9,9 +9,10 @@
 --   y what its claim charged "at input output tokens"  e sent at  z cancel asked  Z deadline passed
 --   d possible duplicate  A automatic retries of unknown outcomes  no,nt,nm retries by class
 --   m why it ended  E ended at  g its list entry is still there  G payload: memory is due
+--   Y nano-USD of records that were dropped
 -- of a handler job also (its hash describes the call that is open):
 --   H handler  O open call "number name"  N last finished call "fence number"  J has a journal
---   Q names of calls whose outcome is unknown  W waits for the budget since  F failures reported
+--   Q names of calls whose outcome is unknown  W waits for the budget "since fence"  F failures reported
 -- States: R ready, D delayed, L leased, S sent, V review, F succeeded, X dead, C cancelled, E expired.
 
 local J = {}

@@ -17,9 +17,17 @@ function O.log_entry(item, kind, record)
   if item.l then call('XADD', P .. 'ledger', '*', 'f', item.x, 'k', kind, 'e', record) end
 end
 
+-- What a dropped record cost is still part of what the job did ('?': its price is not known).
+local function drop_oldest(job, name)
+  local cost = decode(call('LPOP', name)).nano_usd
+  if cost == nil or job.Y == '?' then return end
+  job.Y = cost == cjson.null and '?' or int((tonumber(job.Y) or 0) + cost)
+  call('HSET', P .. 'j:' .. job.id, 'Y', job.Y)
+end
+
 function O.add_record(job, record)
   local name = P .. 't:' .. job.id
-  if call('RPUSH', name, record) > MOST_RECORDS then call('LPOP', name) end
+  if call('RPUSH', name, record) > MOST_RECORDS then drop_oldest(job, name) end
 end
 
 -- What was learned of each queue in this batch, written once.

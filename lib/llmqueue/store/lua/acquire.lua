@@ -25,11 +25,11 @@ if mark and tonumber(mark) > now then
 end
 
 -- The time for which a call waits says nothing of how long calls take.
-local waited = tonumber(job.W)
-if waited then J.bump(job.q, 'busy', -max(0, now - waited)) end
+local since, waiter = string.match(job.W or '', '^(%d+) (.+)$')
+if waiter == fence then J.bump(job.q, 'busy', -max(0, now - tonumber(since))) end
 
 local function wait_on(ms, reason, limit)
-  call('HSET', P .. 'j:' .. id, 'W', int(now))
+  call('HSET', P .. 'j:' .. id, 'W', int(now) .. ' ' .. fence)
   finish_script()
   return {'wait', ceil(ms), reason, limit or ''}
 end
