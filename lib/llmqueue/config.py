@@ -147,7 +147,7 @@ class QueueConfig:
     band_max_in_flight: tuple[int | None, ...] = ()
     """Calls in flight of each band, the most urgent first; empty = no band has a limit."""
     handlers: bool = False
-    """Its workers have handlers, so that it takes jobs for them."""
+    """Its workers have handlers: jobs may name one, and failures are reported as jobs."""
 
 
 @dataclass(frozen=True, slots=True)

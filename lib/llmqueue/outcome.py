@@ -64,3 +64,5 @@ class Outcome:
     service_tier: str = ""
     limits: tuple[LimitHint, ...] = field(default=())
     severity: Severity = Severity.ERROR
+    own: bool = False
+    """A handler's own code ended, well or not: says nothing of provider and credential."""

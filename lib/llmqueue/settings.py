@@ -41,6 +41,8 @@ class WorkerSettings(BaseSettings):
     lease_seconds: float = Field(default=10, gt=0)
     """As the budget's configuration has it: leases are renewed in time for it."""
     drain_seconds: float = Field(default=300, gt=0)
+    handlers: str = ""
+    """Module with the handlers, as its attribute `app`; "" = payloads only."""
     max_jobs: int = Field(default=0, ge=0)
     max_seconds: float = Field(default=0, ge=0)
     max_memory_mib: int = Field(default=512, ge=0)

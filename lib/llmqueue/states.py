@@ -66,6 +66,7 @@ class WaitReason(StrEnum):
     BREAKER = "breaker"
     SPEND = "spend"
     SHARE = "share"
+    TENANT = "tenant"
     SUSPENDED = "suspended"
     PAUSED = "paused"
     DRAINING = "draining"

@@ -12,11 +12,15 @@ from typing import Any
 
 from llmqueue.states import JobState, OutcomeClass, RefusalReason, WaitReason
 from llmqueue.store.port import (
+    AcquireReply,
     Beat,
     BeatReply,
+    CallRequest,
     ClaimReply,
     ClaimRequest,
+    FinishedCall,
     Grant,
+    Journal,
     SentReply,
     Settlement,
     SettleReply,
@@ -73,6 +77,13 @@ class MemoryStore:
     cancelled: set[str] = field(default_factory=set)
     draining: bool = False
     left: list[str] = field(default_factory=list)
+    acquires: deque[AcquireReply] = field(default_factory=deque)
+    """Answers of the next acquires; after them all are granted."""
+    finished: list[FinishedCall] = field(default_factory=list)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    in_doubt: set[str] = field(default_factory=set)
+    progressed: list[tuple[float, float, str]] = field(default_factory=list)
+    """(when, fraction, message)"""
     work: asyncio.Event = field(default_factory=asyncio.Event)
     _runs: int = 0
 
@@ -164,6 +175,46 @@ class MemoryStore:
             replies.append(SettleReply("settled", self.states[item.id]))
         self._leave("settle")
         return replies
+
+    async def acquire(self, queue: str, request: CallRequest) -> AcquireReply:
+        await self._enter("acquire", request)
+        if self.fences.get(request.id) != request.fence:
+            return AcquireReply("lost")
+        self._leave("acquire")
+        if self.acquires:
+            return self.acquires.popleft()
+        charge = request.charge
+        return AcquireReply(
+            "granted", input_tokens=charge.input_tokens, output_tokens=charge.output_tokens
+        )
+
+    async def finish_calls(self, queue: str, calls: Sequence[FinishedCall]) -> list[bool]:
+        await self._enter("finish_calls", list(calls))
+        replies: list[bool] = []
+        for call in calls:
+            item = call.settlement
+            if (item.fence, call.number) not in {
+                (known.settlement.fence, known.number) for known in self.finished
+            }:
+                self.finished.append(call)
+            if item.outcome.result is not None:
+                self.answers[call.name] = item.outcome.result
+            held = self.fences.get(item.id) == item.fence
+            if held:
+                self.states[item.id] = JobState.LEASED
+            replies.append(held)
+        self._leave("finish_calls")
+        return replies
+
+    async def journal(self, queue: str, job_id: str) -> Journal:
+        await self._enter("journal", job_id)
+        return Journal(dict(self.answers), frozenset(self.in_doubt))
+
+    async def progress(
+        self, queue: str, job_id: str, fence: str, *, fraction: float, message: str
+    ) -> None:
+        await self._enter("progress", (job_id, fence))
+        self.progressed.append((now(), fraction, message))
 
     async def release(self, queue: str, items: Sequence[tuple[str, str]]) -> None:
         await self._enter("release", list(items))

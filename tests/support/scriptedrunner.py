@@ -12,6 +12,7 @@ from llmqueue.settings import WorkerSettings
 from llmqueue.states import OutcomeClass, ProviderType
 from llmqueue_worker.attempt import Attempt
 from llmqueue_worker.recycle import Recycling
+from llmqueue_worker.runner import Runner
 from llmqueue_worker.worker import Ending, Worker
 from support.memorystore import MemoryStore
 from support.virtualtime import now
@@ -80,10 +81,13 @@ class Bench:
         self.worker = Worker(
             config,
             self.store,
-            self.runner,
+            self.runner_of(config),
             recycling=Recycling(config, clock=now, memory=lambda: self.memory_mib),
         )
         self.task: asyncio.Task[Ending] | None = None
+
+    def runner_of(self, _config: WorkerSettings) -> Runner:
+        return self.runner
 
     async def ended(self) -> Ending:
         assert self.task is not None

@@ -101,6 +101,7 @@ class StoreBench:
         *,
         credential: str = "",
         jitter: float = 0.0,
+        call: int = 1,
         **outcome: Any,
     ) -> SettleReply:
         if kind is OutcomeClass.SUCCESS:
@@ -111,7 +112,7 @@ class StoreBench:
             grant.fence,
             Outcome(kind, **outcome),
             credential=credential,
-            entry={"job": grant.id, "call": 1} if outcome.get("sent", True) else None,
+            entry={"job": grant.id, "call": call} if outcome.get("sent", True) else None,
             cost_nano_usd=1000,
             jitter=jitter,
         )

@@ -46,8 +46,11 @@ class WorkerProcess:
     Settings are the worker's, in lower case. A killed test process takes the worker with it.
     """
 
-    def __init__(self, folder: Path, *, uid: str = "pod-a", **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *, uid: str = "pod-a", cwd: Path | None = None, **settings: Any
+    ) -> None:
         self.uid = uid
+        self._cwd = cwd
         self._log_path = folder / f"{uid}.log"
         self._settings = {
             "queue": "default/q",
@@ -67,6 +70,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "llmqueue_worker"],
                 env=environment,
+                cwd=self._cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from llmqueue.credentials import Credential
@@ -22,6 +23,18 @@ class Stop(StrEnum):
     """The drain's time is over."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The provider call of an attempt that is open, or was last: a payload's one, or a handler's.
+
+    `grant` says what was reserved for this call.
+    """
+
+    number: int
+    grant: Grant
+    started_at: float
+
+
 class Attempt:
     """A claimed job while this process holds it.
 
@@ -32,11 +45,15 @@ class Attempt:
         "_ask",
         "asked",
         "begun",
+        "call",
         "credential",
+        "draining",
         "ends_at",
         "finished",
         "give_back",
         "grant",
+        "own_code",
+        "recording",
         "sent",
         "started_at",
         "stop",
@@ -56,6 +73,7 @@ class Attempt:
         self.credential = credential
         self.started_at = started_at
         self.ends_at = ends_at
+        self.call = Call(1, grant, started_at)
         self.begun = False
         """Its task has taken its first step."""
         self.give_back = False
@@ -66,6 +84,12 @@ class Attempt:
         """The store said ok: bytes may have left."""
         self.finished = False
         """The call is over; what came of it is on its way to the store."""
+        self.own_code = False
+        """A handler's own code runs: a drain lets it go on."""
+        self.draining = False
+        """The process drains: a handler begins no further call."""
+        self.recording = False
+        """A handler's call is over, and is told to the store before anything else happens."""
         self.stop: Stop | None = None
         self.task: asyncio.Task[None] | None = None
         self._ask = ask
@@ -76,11 +100,15 @@ class Attempt:
         await self._ask(self)
         self.sent = True
 
+    def close_call(self) -> None:
+        """A handler's call is settled; the run goes on."""
+        self.asked = self.sent = False
+
     def interrupt(self, why: Stop) -> None:
         """End the call; the first reason counts. Nothing happens once the call is over."""
         if self.stop is not None or self.finished:
             return
         self.stop = why
         # A task that is cancelled before its first step never runs: it looks at `stop` instead.
-        if self.begun and self.task is not None:
+        if self.begun and self.task is not None and not self.recording:
             self.task.cancel()

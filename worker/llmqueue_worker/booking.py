@@ -37,7 +37,7 @@ def load_prices(provider: ProviderType) -> None:
     pricing.price("any", provider, Usage(0, 0))
 
 
-def _bounded(outcome: Outcome) -> Outcome:
+def bounded(outcome: Outcome) -> Outcome:
     """A result above its bound cannot be kept; the call was made and is paid for."""
     if outcome.result is None or len(outcome.result) <= MAX_RESULT_BYTES:
         return outcome
@@ -60,9 +60,9 @@ class Bookkeeper:
         self._clock = clock
 
     def settlement(self, attempt: Attempt, outcome: Outcome, *, seconds: float) -> Settlement:
-        """What the attempt came to; `seconds` it took."""
-        outcome = _bounded(outcome)
-        grant, jitter = attempt.grant, random.random()
+        """What the attempt, or its present call, came to; `seconds` the call took."""
+        outcome = bounded(outcome)
+        grant, jitter = attempt.call.grant, random.random()
         if not outcome.sent:
             return Settlement(
                 grant.id,
@@ -82,7 +82,7 @@ class Bookkeeper:
             entry=ledger.entry(
                 grant,
                 outcome,
-                call=1,
+                call=attempt.call.number,
                 started=finished - seconds,
                 finished=finished,
                 usage=usage,

@@ -1,8 +1,9 @@
-"""Payload mode: the job's payload is the provider's request."""
+"""Calls to the provider, and payload mode: the job's payload is the provider's request."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,12 +23,12 @@ def _refused(message: str) -> Outcome:
     return Outcome(OutcomeClass.PERMANENT, sent=False, message=message, code="invalid_payload")
 
 
-class ProviderRunner:
-    """Makes the one call of each job."""
+class ProviderCalls:
+    """One provider, its connections, and how a request becomes an outcome."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
-        self._provider = get_provider(settings.provider)
+        self.provider = get_provider(settings.provider)
         self._client = ProviderClient(
             connect_seconds=settings.connect_seconds,
             request_seconds=settings.request_seconds,
@@ -35,30 +36,34 @@ class ProviderRunner:
             pool=settings.slots,
         )
 
-    async def run(self, attempt: Attempt) -> Outcome:
-        grant = attempt.grant
+    async def call(
+        self,
+        payload: Mapping[str, Any],
+        attempt: Attempt,
+        *,
+        name: int | str,
+        max_output_tokens: int,
+        timeout_seconds: float,
+    ) -> Outcome:
+        """Make one call; `name` is its own within the job.
+
+        Raises NotSent where the store says no.
+        """
         try:
-            payload: Any = json.loads(grant.payload)
-        except (ValueError, RecursionError) as exc:
-            return _refused(f"the payload is no JSON: {type(exc).__name__}")
-        if not isinstance(payload, dict):
-            return _refused("the payload is no JSON object")
-        fields = cast("dict[str, Any]", payload)
-        try:
-            request = self._provider.request(
-                fields,
+            request = self.provider.request(
+                payload,
                 Endpoint(self._settings.base_url, attempt.credential.key),
-                job_id=grant.id,
-                call=ONLY_CALL,
-                max_output_tokens=grant.max_output_tokens,
+                job_id=attempt.grant.id,
+                call=name,
+                max_output_tokens=max_output_tokens,
             )
         except InvalidJob as exc:
             return _refused(str(exc))
         outcome = await self._client.call(
-            self._provider,
+            self.provider,
             request,
-            streaming=fields.get("stream") is True,
-            timeout_seconds=self._settings.call_seconds(grant.timeout_seconds),
+            streaming=payload.get("stream") is True,
+            timeout_seconds=timeout_seconds,
             before_send=attempt.send,
         )
         return self._trusting(outcome)
@@ -71,3 +76,30 @@ class ProviderRunner:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+class ProviderRunner:
+    """Makes the one call of each job."""
+
+    def __init__(self, settings: WorkerSettings, calls: ProviderCalls | None = None) -> None:
+        self._settings = settings
+        self._calls = calls or ProviderCalls(settings)
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        grant = attempt.grant
+        try:
+            payload: Any = json.loads(grant.payload)
+        except (ValueError, RecursionError) as exc:
+            return _refused(f"the payload is no JSON: {type(exc).__name__}")
+        if not isinstance(payload, dict):
+            return _refused("the payload is no JSON object")
+        return await self._calls.call(
+            cast("dict[str, Any]", payload),
+            attempt,
+            name=ONLY_CALL,
+            max_output_tokens=grant.max_output_tokens,
+            timeout_seconds=self._settings.call_seconds(grant.timeout_seconds),
+        )
+
+    async def close(self) -> None:
+        await self._calls.close()

@@ -17,13 +17,16 @@ from llmqueue.settings import WorkerSettings
 from llmqueue.store import RedisStore, connect
 from llmqueue_worker.backoff import Backoff
 from llmqueue_worker.booking import Bookkeeper, load_prices, pricing_of
+from llmqueue_worker.dispatch import JobRunner
 from llmqueue_worker.inflight import InFlight
 from llmqueue_worker.metrics import Stats
 from llmqueue_worker.recycle import execute_anew
+from llmqueue_worker.runner import Runner
 from llmqueue_worker.signals import StopSignals
 from llmqueue_worker.worker import Ending, Worker
 
 if TYPE_CHECKING:
+    from llmqueue.app import App
     from llmqueue.probes import ProbeServer
 
 EXIT_USAGE = 2
@@ -46,14 +49,41 @@ def run(signals: StopSignals) -> int:
         settings.log_level, settings.log_format, queue=settings.queue, worker=settings.worker_uid
     )
     try:
+        app = _app(settings)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            ending = runner.run(_serve(settings, signals))
+            ending = runner.run(_serve(settings, app, signals))
     except UsageError as exc:
         _log.error("settings-unusable", message=str(exc))
         return EXIT_USAGE
     if ending is Ending.RECYCLED:
         execute_anew(signals)
     return 0
+
+
+def _app(settings: WorkerSettings) -> App | None:
+    """The user's handlers. Raises UsageError where they can't be had."""
+    if not settings.handlers:
+        return None
+    from llmqueue_worker.handlers.loading import load_app  # noqa: PLC0415 - heavy
+
+    return load_app(settings.handlers)
+
+
+def _runner(
+    settings: WorkerSettings,
+    app: App | None,
+    store: RedisStore,
+    stats: Stats,
+    bookkeeper: Bookkeeper,
+) -> Runner:
+    from llmqueue_worker.call import ProviderCalls, ProviderRunner  # noqa: PLC0415 - heavy
+    from llmqueue_worker.handlers.book import CallBook  # noqa: PLC0415
+    from llmqueue_worker.handlers.runner import HandlerRunner  # noqa: PLC0415
+
+    calls = ProviderCalls(settings)
+    book = CallBook(store, settings.queue, stats)
+    handlers = HandlerRunner(settings, app, calls, book, bookkeeper)
+    return JobRunner(ProviderRunner(settings, calls), handlers)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -65,7 +95,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(settings: WorkerSettings, signals: StopSignals) -> Ending:
+async def _serve(settings: WorkerSettings, app: App | None, signals: StopSignals) -> Ending:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     stats = Stats(InFlight(settings.slots))
@@ -83,7 +113,7 @@ async def _serve(settings: WorkerSettings, signals: StopSignals) -> Ending:
         if store is None:
             return Ending.STOPPED
         try:
-            return await _work(settings, store, stats, stop)
+            return await _work(settings, app, store, stats, stop)
         finally:
             await store.close()
     finally:
@@ -130,17 +160,15 @@ async def _connected(settings: WorkerSettings, stop: asyncio.Event) -> RedisStor
 
 
 async def _work(
-    settings: WorkerSettings, store: RedisStore, stats: Stats, stop: asyncio.Event
+    settings: WorkerSettings,
+    app: App | None,
+    store: RedisStore,
+    stats: Stats,
+    stop: asyncio.Event,
 ) -> Ending:
-    from llmqueue_worker.call import ProviderRunner  # noqa: PLC0415 - heavy
-
-    worker = Worker(
-        settings,
-        store,
-        ProviderRunner(settings),
-        bookkeeper=Bookkeeper(pricing_of(settings.provider)),
-        stats=stats,
-    )
+    bookkeeper = Bookkeeper(pricing_of(settings.provider))
+    runner = _runner(settings, app, store, stats, bookkeeper)
+    worker = Worker(settings, store, runner, bookkeeper=bookkeeper, stats=stats)
     _log.info("started", name=worker.name, pid=os.getpid(), slots=settings.slots)
 
     async def until_told() -> None:

@@ -50,6 +50,7 @@ class Recorder:
             "release", self._release, patience=self._while_waiting, sleep=sleep
         )
         stats.batchers = {
+            **stats.batchers,
             "sent": self._sent,
             "settle": self._settled,
             "release": self._released,

@@ -64,7 +64,8 @@ class Runs:
         """Give back what was not sent, now and from now on; calls that were sent go on."""
         self._draining = True
         for attempt in self._in_flight.attempts():
-            if not attempt.sent:
+            attempt.draining = True
+            if not attempt.sent and not attempt.own_code:
                 attempt.interrupt(Stop.DRAINING)
 
     def end(self) -> None:
@@ -118,7 +119,9 @@ class Runs:
                 credential=attempt.credential.fingerprint,
             )
         reply = await self._recorder.settle(
-            self._bookkeeper.settlement(attempt, outcome, seconds=seconds)
+            self._bookkeeper.settlement(
+                attempt, outcome, seconds=self._clock() - attempt.call.started_at
+            )
         )
         self._stats.verdicts[reply.verdict] += 1
         if reply.verdict == "fenced" and outcome.sent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmqueue.app.call import HandlerCall
+from llmqueue.app import HandlerCall
 from llmqueue.client.admission import CHUNK_JOBS, chunks, new_batch_job, new_job, queue_id
 from llmqueue.client.batches import BatchHandle
 from llmqueue.client.client import Client

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from llmqueue.app.call import HandlerCall
+from llmqueue.app import HandlerCall
 from llmqueue.errors import InvalidJob
 from llmqueue.job import DEFAULT_PRIORITY, MAX_PRIORITY, MIN_PRIORITY
 

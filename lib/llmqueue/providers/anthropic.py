@@ -77,7 +77,7 @@ class AnthropicProvider:
         endpoint: Endpoint,
         *,
         job_id: str,
-        call: int,
+        call: int | str,
         max_output_tokens: int,
     ) -> HttpRequest:
         body = dict(payload)

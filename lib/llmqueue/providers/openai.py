@@ -93,7 +93,7 @@ class OpenAIProvider:
         endpoint: Endpoint,
         *,
         job_id: str,
-        call: int,
+        call: int | str,
         max_output_tokens: int,
     ) -> HttpRequest:
         body = dict(payload)

@@ -79,10 +79,12 @@ class Provider(Protocol):
         endpoint: Endpoint,
         *,
         job_id: str,
-        call: int,
+        call: int | str,
         max_output_tokens: int,
     ) -> HttpRequest:
-        """`max_output_tokens` is written into a payload that has no bound: what was counted for the
+        """`call` names the call within its job, the same whenever that call is made again.
+
+        `max_output_tokens` is written into a payload that has no bound: what was counted for the
         job at enqueue, over all its choices."""
         ...
 

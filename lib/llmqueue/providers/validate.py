@@ -60,7 +60,7 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         ) from exc
 
 
-def call_headers(job_id: str, call: int) -> dict[str, str]:
+def call_headers(job_id: str, call: int | str) -> dict[str, str]:
     """Headers of every call: its name, for providers and gateways that know it again."""
     name = f"{job_id}/{call}"
     return {

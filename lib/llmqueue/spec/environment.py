@@ -56,6 +56,7 @@ def worker_environment(
         "attempt_seconds": spec.timeouts.attempt_seconds,
         "lease_seconds": budget_config([queue]).lease_seconds,
         "drain_seconds": spec.grace_periods.drain_seconds,
+        "handlers": spec.worker.handlers,
         "max_jobs": spec.worker.max_jobs,
         "max_seconds": spec.worker.max_seconds,
         "max_memory_mib": spec.worker.max_memory_mib,

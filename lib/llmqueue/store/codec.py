@@ -20,7 +20,7 @@ from llmqueue.days import day_starts
 from llmqueue.job import NewJob, band_of
 from llmqueue.outcome import LimitHint
 from llmqueue.states import JobState, LimitUnit, OutcomeClass
-from llmqueue.store.port import Settlement
+from llmqueue.store.port import FinishedCall, Settlement
 
 STATES = {
     "R": JobState.READY,
@@ -137,6 +137,10 @@ def queue_json(config: QueueConfig) -> str:
         _without_nulls(
             {
                 "suspended": config.suspended,
+                "handlers": config.handlers or None,
+                # A handler's calls are checked when they are made, a payload was at enqueue.
+                "default_output": config.default_max_output_tokens if config.handlers else None,
+                "models": (list(config.models) or None) if config.handlers else None,
                 "weight": config.weight,
                 "max_jobs": config.max_jobs,
                 "max_bytes": config.max_bytes,
@@ -253,36 +257,45 @@ _NO_RETRY_HINT = frozenset({OutcomeClass.SUCCESS, OutcomeClass.PERMANENT})
 
 def settlement_json(item: Settlement, *, now: float) -> str:
     """One run for settle.lua; `now` in Unix seconds turns instants into durations."""
+    return dumps(_settlement(item, now=now))
+
+
+def finished_call_json(call: FinishedCall, *, now: float) -> str:
+    """One call for finish_call.lua."""
+    item = _settlement(call.settlement, now=now)
+    return dumps({**item, "n": call.number, "jn": call.name})
+
+
+def _settlement(item: Settlement, *, now: float) -> dict[str, Any]:
     outcome = item.outcome
     usage = outcome.usage
     asked = None
     if outcome.retry_after_seconds is not None and outcome.kind not in _NO_RETRY_HINT:
         asked = milliseconds(outcome.retry_after_seconds)
     derived, cap = _derived_wait(outcome.limits, usage.input_tokens if usage else 1)
-    return dumps(
-        _without_nulls(
-            {
-                "i": item.id,
-                "x": item.fence,
-                "c": str(outcome.kind),
-                "s": outcome.sent,
-                "ra": asked,
-                "rs": derived,
-                "rc": cap,
-                "pu": None
-                if outcome.pause_until is None
-                else max(0, milliseconds(outcome.pause_until - now)),
-                "ni": usage.input_tokens if usage else None,
-                "no": usage.output_tokens if usage else None,
-                "est": True if usage and usage.estimated else None,
-                "part": True if usage else None,
-                "ca": item.credential,
-                "j": round(item.jitter, 4),
-                "l": item.entry is not None or None,
-                "m": outcome.message[:300],
-                "h": _said_limits(outcome.limits),
-            }
-        )
+    return _without_nulls(
+        {
+            "i": item.id,
+            "x": item.fence,
+            "c": str(outcome.kind),
+            "s": outcome.sent,
+            "ra": asked,
+            "rs": derived,
+            "rc": cap,
+            "pu": None
+            if outcome.pause_until is None
+            else max(0, milliseconds(outcome.pause_until - now)),
+            "ni": usage.input_tokens if usage else None,
+            "no": usage.output_tokens if usage else None,
+            "est": True if usage and usage.estimated else None,
+            "part": True if usage else None,
+            "ca": item.credential,
+            "j": round(item.jitter, 4),
+            "l": item.entry is not None or None,
+            "m": outcome.message[:300],
+            "h": _said_limits(outcome.limits),
+            "own": outcome.own or None,
+        }
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from llmqueue.batch import BatchView, NewBatch
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
 from llmqueue.errors import StoreError
-from llmqueue.job import Enqueued, JobView, NewJob, Progress
+from llmqueue.job import Charge, Enqueued, JobView, NewJob, Progress
 from llmqueue.outcome import Outcome
 from llmqueue.states import JobState, RefusalReason, WaitReason
 
@@ -53,7 +53,12 @@ class Grant:
     output_tokens: int
     """What was reserved for this call."""
     max_output_tokens: int
-    """What it may produce at most, over all its choices, as was counted at enqueue."""
+    """What it may produce at most, over all its choices, as was counted at enqueue; of a handler
+    job the queue's default for calls that name no bound."""
+    handler: str = ""
+    """Name of the function that runs it; "" = the payload is the provider's request."""
+    journaled: bool = False
+    """Earlier runs made calls: see `WorkerStore.journal`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,57 @@ class SettleReply:
 
 
 @dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A further provider call of a running handler. `name` is its place in the job's journal."""
+
+    id: str
+    fence: str
+    number: int
+    """Of the call within its run, from 1."""
+    name: str
+    charge: Charge
+    model: str
+    credential: str = ""
+
+
+AcquireVerdict = Literal["granted", "wait", "too-large", "not-allowed", "draining", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireReply:
+    """`granted`: charged, ask `mark_sent` next. `wait`: ask again in `wait_seconds`. `too-large`:
+    for `limit`, whatever the wait. `not-allowed`: the model; `limit` names those that are.
+    `draining`: give the job back. `lost`: the lease is gone.
+    """
+
+    verdict: AcquireVerdict
+    wait_seconds: float = 0.0
+    reason: WaitReason | None = None
+    limit: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    """What was reserved for this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCall:
+    """A call that is over while its run goes on; the outcome's result is the answer to keep."""
+
+    settlement: Settlement
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What earlier runs of a job left: answers of finished calls by name, and the names of calls
+    whose outcome was never known."""
+
+    answers: Mapping[str, bytes]
+    in_doubt: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A worker's heartbeat: renews its leases and shows it to the planner.
 
@@ -145,6 +201,18 @@ class WorkerStore(Protocol):
         """Record outcomes; may be repeated until acknowledged."""
         ...
 
+    async def acquire(self, queue: str, request: CallRequest) -> AcquireReply:
+        """Charge the next call of a running handler. May be repeated: it is charged once."""
+        ...
+
+    async def finish_calls(self, queue: str, calls: Sequence[FinishedCall]) -> list[bool]:
+        """Record finished calls; may be repeated until acknowledged.
+
+        False: the job is no longer its worker's; what the call used was booked all the same.
+        """
+        ...
+
+    async def journal(self, queue: str, job_id: str) -> Journal: ...
     async def release(self, queue: str, items: Sequence[tuple[str, str]]) -> None:
         """Give unsent (job id, fence) back to the front, at no cost and no attempt."""
         ...

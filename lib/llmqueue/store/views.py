@@ -36,7 +36,7 @@ async def ids_in_state(
     if state is not JobState.READY:
         name = start + _SET_OF_STATE[state].format(queue=queue)
         return [raw.decode() for raw in await client.zrange(name, 0, limit - 1)]
-    found: list[bytes] = []
+    found: list[bytes] = await client.zrange(f"{start}free:{queue}", 0, limit - 1)
     for band in range(BANDS):
         found += await client.zrange(f"{start}front:{queue}:{band}", 0, limit - 1)
         tenants = await client.lrange(f"{start}lanes:{queue}:{band}", 0, -1)
@@ -51,14 +51,19 @@ async def ids_in_state(
 
 
 def _attempts(raw: Sequence[bytes]) -> list[dict[str, Any]]:
-    """One record a run: what a run reported late stands for what was assumed of it."""
+    """One record a call and run: what was reported late stands for what was assumed of it."""
     records: list[dict[str, Any]] = [json.loads(each) for each in raw]
-    return list({record["fence"]: record for record in records}.values())
+    return list({(record["fence"], record.get("call")): record for record in records}.values())
 
 
-def _cost(attempts: Sequence[Mapping[str, Any]]) -> int | None:
-    """Nano-dollars of all calls; None where no call was made or one has no price."""
+def _cost(attempts: Sequence[Mapping[str, Any]], dropped: str) -> int | None:
+    """Nano-dollars of all calls; None where no call was made or one has no price.
+
+    `dropped`: of records that are not kept any more, "?" where one has no price.
+    """
     costs = [attempt["nano_usd"] for attempt in attempts if "nano_usd" in attempt]
+    if dropped:
+        costs.append(int(dropped) if dropped != "?" else None)
     return sum(costs) if costs and None not in costs else None
 
 
@@ -122,7 +127,7 @@ def job_view(
         payload=None if ended else data,
         result=data if ended else None,
         error=_error(state, text("m"), attempts),
-        cost_nano_usd=_cost(attempts),
+        cost_nano_usd=_cost(attempts, text("Y")),
         possible_duplicate=text("d") == "1",
         correlation_id=text("C"),
         handler=text("H"),

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from llmqueue.errors import UnknownQueue
-from llmqueue.job import MAX_PROGRESS_CHARACTERS, MAX_RESULT_BYTES
+from llmqueue.job import MAX_PROGRESS_CHARACTERS
 from llmqueue.states import RefusalReason, WaitReason
 from llmqueue.store import codec, keys
+from llmqueue.store.calls_part import CallsPart
 from llmqueue.store.connection import translated
-from llmqueue.store.executor import MAX_BLOCK_SECONDS, Executor
+from llmqueue.store.executor import MAX_BLOCK_SECONDS
 from llmqueue.store.port import (
     Beat,
     BeatReply,
@@ -25,10 +26,6 @@ from llmqueue.store.port import (
 )
 
 _UNKNOWN_QUEUE_POLL_SECONDS = 5.0
-_INLINE_RESULT_BYTES = 64 * 1024
-"""Larger results are written by a plain SET and only renamed by the script."""
-_WAITING_RESULT = b"\1"
-_WAITING_RESULT_SECONDS = 3600
 
 
 def _grant(raw: list[Any]) -> Grant:
@@ -49,13 +46,13 @@ def _grant(raw: list[Any]) -> Grant:
         input_tokens=int(raw[12]),
         output_tokens=int(raw[13]),
         max_output_tokens=int(raw[14]),
+        handler=raw[15].decode(),
+        journaled=bool(raw[16]),
     )
 
 
-class WorkerPart:
+class WorkerPart(CallsPart):
     """See `WorkerStore` in port.py."""
-
-    _redis: Executor
 
     async def claim(self, request: ClaimRequest) -> ClaimReply:
         try:
@@ -98,23 +95,13 @@ class WorkerPart:
         now = time.time()
         args: list[str | bytes] = []
         for item in items:
-            result = item.outcome.result or b""
-            if len(result) > _INLINE_RESULT_BYTES:
-                await self._park_result(budget, item.fence, result)
-                result = _WAITING_RESULT
+            result = await self._inline(budget, item.fence, item.outcome.result or b"")
             args += [codec.settlement_json(item, now=now), result, codec.record_json(item)]
         raw = await self._redis.run("settle", budget, *args)
         return [
             SettleReply(verdict.decode(), codec.STATES.get(letter.decode()))
             for verdict, letter in raw
         ]
-
-    async def _park_result(self, budget: str, fence: str, result: bytes) -> None:
-        assert len(result) <= MAX_RESULT_BYTES, "the caller bounds results"  # noqa: S101
-        with translated():
-            await self._redis.client.set(
-                f"{keys.prefix(budget)}r:{fence}", result, ex=_WAITING_RESULT_SECONDS
-            )
 
     async def release(self, queue: str, items: Sequence[tuple[str, str]]) -> None:
         flat = [text for pair in items for text in pair]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 from cluster.tool import builder, image_layout, layout, machine
 from cluster.tool.command import run, say
@@ -17,6 +18,7 @@ _SOURCES = (
     *("pyproject.toml", "README.md", "LICENSE", "Dockerfile", ".dockerignore"),
 )
 _TESTBED = ("tests/cluster/testbed.Dockerfile", "tests/cluster/testbed.txt")
+_HANDLERS = "examples/handlers"
 
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
@@ -30,7 +32,12 @@ def build() -> None:
     _build_if_changed(PAUSE_IMAGE, _build_pause, _busybox_digest)
     for target in ("operator", "worker"):
         _build_if_changed(_NAME.format(target), partial(_build_target, target), _code_digest)
-    _build_if_changed(_NAME.format("testbed"), _build_testbed, _testbed_digest)
+    _build_if_changed(
+        _NAME.format("testbed"), _build_testbed, partial(_digest_on_worker, *_TESTBED)
+    )
+    _build_if_changed(
+        _NAME.format("handlers"), _build_handlers, partial(_digest_on_worker, _HANDLERS)
+    )
     image_layout.prune()
 
 
@@ -86,12 +93,19 @@ def _build_target(target: str, image: str) -> None:
 
 
 def _build_testbed(image: str) -> None:
+    _build_on_worker(image, layout.CHECKOUT, layout.DEFINITIONS / "testbed.Dockerfile")
+
+
+def _build_handlers(image: str) -> None:
+    folder = layout.CHECKOUT / _HANDLERS
+    _build_on_worker(image, folder, folder / "Dockerfile")
+
+
+def _build_on_worker(image: str, context: Path, dockerfile: Path) -> None:
     worker = _NAME.format("worker")
     if not builder.has(worker):  # it went with the old layers, and need not be built anew itself
         _build_target("worker", worker)
-    dockerfile = layout.DEFINITIONS / "testbed.Dockerfile"
-    argument = f"WORKER_IMAGE={worker}"
-    builder.build(image, layout.CHECKOUT, dockerfile, "--build-arg", argument)
+    builder.build(image, context, dockerfile, "--build-arg", f"WORKER_IMAGE={worker}")
 
 
 def _busybox_digest() -> str:
@@ -102,9 +116,9 @@ def _code_digest() -> str:
     return _digest(_SOURCES)
 
 
-def _testbed_digest() -> str:
+def _digest_on_worker(*sources: str) -> str:
     """With the very image it is built from."""
-    return f"{_digest(_TESTBED)} {image_layout.manifest_of(_NAME.format('worker'))}"
+    return f"{_digest(sources)} {image_layout.manifest_of(_NAME.format('worker'))}"
 
 
 def _digest(names: Iterable[str]) -> str:

@@ -32,6 +32,7 @@ from llmqueue.states import LimitUnit, OutcomeClass
 from llmqueue.store import RedisStore, keys
 from llmqueue.store.codec import STATES
 from llmqueue.store.port import Beat, Grant
+from support.handlerbench import acquire, finish
 from support.storebench import StoreBench
 
 WINDOW_SECONDS = 20
@@ -44,6 +45,7 @@ MAX_JOBS = 40
 TENANT_MOST, BAND_MOST = 4, 3
 WORKERS = ("a:1", "b:1", "c:1")
 TERMINAL = {"F": "succeeded", "X": "dead", "C": "cancelled", "E": "expired"}
+FAILURE = "\x01failure"
 TRAVEL_MS = 500
 """A request may be on its way this long after it was marked sent."""
 
@@ -55,6 +57,16 @@ class Held:
     grant: Grant
     worker: str
     sent: bool = False
+    call: int = 1
+    """Number of the call that is open, or comes next."""
+    tokens: int = 0
+    """What was reserved for the open call."""
+    acquired: bool = False
+
+    @property
+    def free(self) -> bool:
+        """It makes no call: a failure job."""
+        return self.grant.handler == FAILURE
 
 
 @dataclass
@@ -80,6 +92,8 @@ class StoreMachine(RuleBasedStateMachine):
         """(server ms, requests, tokens) of everything that left."""
         self.settled: dict[str, str] = {}
         self.sent_fences: set[str] = set()
+        self.sent_calls: set[tuple[str, int]] = set()
+        self.finished_calls: set[tuple[str, int]] = set()
         self.terminal: dict[str, str] = {}
         self.payload_bytes: dict[str, int] = {}
         self.forgettable: set[str] = set()
@@ -100,6 +114,7 @@ class StoreMachine(RuleBasedStateMachine):
                     requests_per_second=1, burst=3, max_in_flight=TENANT_MOST
                 ),
                 "band_max_in_flight": (None, None, None, BAND_MOST),
+                "handlers": True,
                 "retention": RETENTION,
                 "idempotency_seconds": 600,
                 "retry": RetryPolicy(
@@ -128,9 +143,20 @@ class StoreMachine(RuleBasedStateMachine):
         deadline=st.sampled_from([None, None, 5.0, 60.0]),
         cheap=st.booleans(),
         max_attempts=st.sampled_from([None, None, 1, 3]),
+        handler=st.sampled_from(["", "", "h"]),
     )
     def enqueue(
-        self, count, priority, tenant, feature, tokens, delay, deadline, cheap, max_attempts
+        self,
+        count,
+        priority,
+        tenant,
+        feature,
+        tokens,
+        delay,
+        deadline,
+        cheap,
+        max_attempts,
+        handler,
     ):
         jobs = [
             self.bench.new(
@@ -141,6 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
                 delay_seconds=delay,
                 deadline_seconds=deadline,
                 max_attempts=max_attempts,
+                handler=handler,
                 worst_nano_usd=1_000_000 if cheap else 9_000_000,
             )
             for _ in range(count)
@@ -229,17 +256,84 @@ class StoreMachine(RuleBasedStateMachine):
         for grant in reply.grants:
             assert grant.fence not in self.held
             assert clean or grant.crashes == 0
-            self.held[grant.fence] = Held(grant, worker)
+            tokens = max(grant.input_tokens, grant.output_tokens)
+            self.held[grant.fence] = Held(grant, worker, tokens=tokens)
+            if grant.handler == FAILURE:
+                self.payload_bytes.setdefault(grant.id, 0)
 
     def _held(self, pick: int, *, sent: bool | None = None) -> Held | None:
         fences = sorted(f for f, held in self.held.items() if sent is None or held.sent == sent)
         return self.held[fences[pick % len(fences)]] if fences else None
 
+    def _handling(self, pick: int, *, sent: bool, late: bool = False) -> Held | None:
+        """A run of a handler that makes calls."""
+        pool = self.forgotten if late else self.held
+        found = sorted(
+            fence for fence, held in pool.items() if held.grant.handler == "h" and held.sent == sent
+        )
+        return pool[found[pick % len(found)]] if found else None
+
+    @rule(pick=st.integers(0, 50), tokens=st.integers(1, 700), cheap=st.booleans())
+    def acquire(self, pick, tokens, cheap):
+        held = self._handling(pick, sent=False)
+        if held is None:
+            return
+        worst = 1_000_000 if cheap else 9_000_000
+        reply = self.ask(
+            acquire(self.bench, held.grant, held.call, tokens=(1, tokens), worst_nano_usd=worst)
+        )
+        if reply.verdict == "granted":
+            held.acquired = True
+            held.tokens = max(reply.input_tokens, reply.output_tokens)
+        elif reply.verdict == "lost":
+            del self.held[held.grant.fence]
+            self.forgotten[held.grant.fence] = held
+
+    @rule(
+        pick=st.integers(0, 50),
+        kind=st.sampled_from([OutcomeClass.SUCCESS, OutcomeClass.SUCCESS, OutcomeClass.PERMANENT]),
+        late=st.booleans(),
+        repeat=st.booleans(),
+    )
+    def finish_call(self, pick, kind, late, repeat):
+        held = self._handling(pick, sent=True, late=late)
+        if held is None:
+            return
+        goes_on = self.ask(finish(self.bench, held.grant, held.call, kind))
+        self.finished_calls.add((held.grant.fence, held.call))
+        if repeat:
+            assert self.ask(finish(self.bench, held.grant, held.call, kind)) == goes_on
+        held.sent = held.acquired = False
+        held.call += 1
+        if not goes_on:
+            self.held.pop(held.grant.fence, None)
+            self.forgotten.pop(held.grant.fence, None)
+        elif late:
+            # Its worker is dead: whatever it held comes back by its lease.
+            self.forgotten.pop(held.grant.fence, None)
+        if kind is OutcomeClass.SUCCESS and held.grant.id not in self.forgettable:
+            journal = self.ask(self.bench.store.journal(self.bench.queue, held.grant.id))
+            state = self.ask(self.bench.redis.hget(self.bench.key("j", held.grant.id), "s"))
+            if state is not None and state.decode() not in TERMINAL:
+                assert f"n{held.call - 1}" in journal.answers, "a paid answer was not kept"
+
+    @rule(pick=st.integers(0, 50), good=st.booleans())
+    def end_run(self, pick, good):
+        """A handler's own code, or that for a failure, comes to its end."""
+        fences = sorted(
+            fence for fence, held in self.held.items() if held.grant.handler and not held.sent
+        )
+        if fences:
+            held = self.held.pop(fences[pick % len(fences)])
+            kind = OutcomeClass.SUCCESS if good else OutcomeClass.PERMANENT
+            self._settle(held.grant, kind, sent=False, own=True)
+
     @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=4))
     def send(self, picks):
         chosen = {}
         for pick in picks:
-            if held := self._held(pick):
+            held = self._held(pick)
+            if held and not held.free and not (held.grant.handler and not held.acquired):
                 chosen[held.grant.fence] = held
         if not chosen:
             return
@@ -252,7 +346,8 @@ class StoreMachine(RuleBasedStateMachine):
             elif not held.sent:
                 held.sent = True
                 self.sent_fences.add(grant.fence)
-                self.sent_log.append((now, 1, max(grant.input_tokens, grant.output_tokens)))
+                self.sent_calls.add((grant.fence, held.call))
+                self.sent_log.append((now, 1, held.tokens))
 
     @rule(
         pick=st.integers(0, 50),
@@ -269,13 +364,17 @@ class StoreMachine(RuleBasedStateMachine):
         if not fences:
             return
         held = pool.pop(fences[pick % len(fences)])
-        self._settle(held.grant, kind, retry_after_seconds=retry_after)
+        if held.grant.handler and kind is OutcomeClass.SUCCESS:
+            kind = OutcomeClass.RATE  # only a failed call ends a handler's run
+        self._settle(held.grant, kind, call=held.call, retry_after_seconds=retry_after)
 
-    def _settle(self, grant: Grant, kind: OutcomeClass, **outcome: Any) -> None:
+    def _settle(self, grant: Grant, kind: OutcomeClass, *, call: int = 1, **outcome: Any) -> None:
+        if outcome.get("sent", True):
+            self.finished_calls.add((grant.fence, call))
         if kind is OutcomeClass.SUCCESS:
             outcome["usage"] = Usage(grant.input_tokens, 5)
         before = self.terminal.get(grant.id)
-        reply = self.ask(self.bench.settle(grant, kind, **outcome))
+        reply = self.ask(self.bench.settle(grant, kind, call=call, **outcome))
         assert grant.fence not in self.settled, "a fence was settled twice"
         assert reply.verdict in ("settled", "fenced")
         if before:
@@ -290,7 +389,8 @@ class StoreMachine(RuleBasedStateMachine):
         held = self._held(pick, sent=False)
         if held:
             del self.held[held.grant.fence]
-            self._settle(held.grant, OutcomeClass.TRANSIENT, sent=False)
+            own = bool(held.grant.handler)
+            self._settle(held.grant, OutcomeClass.TRANSIENT, sent=False, own=own)
 
     @rule(pick=st.integers(0, 50))
     def release(self, pick):
@@ -372,6 +472,8 @@ class StoreMachine(RuleBasedStateMachine):
             listed.update(
                 i.decode() for i in await redis.zrange(key("front", queue, str(band)), 0, -1)
             )
+        free = {i.decode() for i in await redis.zrange(key("free", queue), 0, -1)}
+        listed.update(free)
         where = {
             "D": await redis.zrange(key("delayed", queue), 0, -1),
             "LS": await redis.zrange(key("leases", queue), 0, -1),
@@ -381,7 +483,8 @@ class StoreMachine(RuleBasedStateMachine):
             where[letter] = await redis.zrange(key("end", queue, name), 0, -1)
         found: Counter[str] = Counter()
         holders: Counter[str] = Counter()
-        size = 0
+        failures: Counter[str] = Counter()
+        size = failures_held = 0
         start = len(key("j", ""))
         kept = set()
         async for raw in redis.scan_iter(match=key("j", "*").replace("{", "\\{"), count=1000):
@@ -395,6 +498,10 @@ class StoreMachine(RuleBasedStateMachine):
             found[state] += 1
             if state in "LS":
                 holders[fields["w"]] += 1
+                failures_held += fields.get("H") == FAILURE
+            if fields.get("H") == FAILURE:
+                failures[job_id.rpartition(".f")[0]] += 1
+                assert (job_id in free) == (state == "R")
             if state not in TERMINAL:
                 size += int(fields["l"])
             if state == "R":
@@ -421,8 +528,24 @@ class StoreMachine(RuleBasedStateMachine):
         for job_id in set(self.payload_bytes) - kept - self.forgettable:
             assert job_id in self.terminal, "a job disappeared"
             self.forgettable.add(job_id)
-        total = len(where["LS"])
+        assert int(st_hash.get(b"held_failures", 0)) == failures_held
+        assert int(st_hash.get(b"free", 0)) == len(free)
+        total = len(where["LS"]) - failures_held
         assert total <= 9, "more in flight than allowed"
+        await self._check_failures(failures)
+
+    async def _check_failures(self, failures: Counter[str]) -> None:
+        """Each job that is dead or in review was reported, as often as its own count says."""
+        redis, key = self.bench.redis, self.bench.key
+        start = len(key("j", ""))
+        async for raw in redis.scan_iter(match=key("j", "*").replace("{", "\\{"), count=1000):
+            job_id = raw.decode()[start:]
+            fields = {k.decode(): v.decode() for k, v in (await redis.hgetall(raw)).items()}
+            if fields.get("H") == FAILURE or fields.get("g") == "2":
+                continue
+            reported = int(fields.get("F", 0))
+            assert reported >= (fields["s"] in "XV"), "a failure was not reported"
+            assert failures[job_id] <= reported, "a failure was reported twice"
 
     @invariant()
     def tenants_have_their_place(self):
@@ -457,7 +580,9 @@ class StoreMachine(RuleBasedStateMachine):
         found: Counter[str] = Counter()
         holders: Counter[str] = Counter()
         async for raw in redis.scan_iter(match=key("j", "*").replace("{", "\\{"), count=1000):
-            state, band, tenant = await redis.hmget(raw, "s", "b", "t")
+            state, band, tenant, handler = await redis.hmget(raw, "s", "b", "t", "H")
+            if handler == FAILURE.encode():
+                continue
             if state in (b"L", b"S"):
                 found[f"H{band.decode()}"] += 1
                 holders[(tenant or b"").decode()] += 1
@@ -513,10 +638,11 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def ledger_is_the_bill(self):
         rows = self.ask(self.bench.redis.xrange(self.bench.key("ledger")))
-        booked = Counter(row[b"f"].decode() for _, row in rows if row[b"k"] != b"correction")
+        booked = Counter(
+            (row[b"f"].decode(), json.loads(row[b"e"])["call"])
+            for _, row in rows
+            if row[b"k"] != b"correction"
+        )
         assert all(count <= 1 for count in booked.values()), "a call is in the ledger twice"
-        settled_sent = {fence for fence in self.settled if fence in self.sent_fences}
-        assert settled_sent <= set(booked), "a settled call is not in the ledger"
-        assert set(booked) <= self.sent_fences, "the ledger has a call that was never sent"
-        for _, row in rows:
-            json.loads(row[b"e"])
+        assert self.finished_calls <= set(booked), "a settled call is not in the ledger"
+        assert set(booked) <= self.sent_calls, "the ledger has a call that was never sent"

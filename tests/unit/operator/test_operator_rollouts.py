@@ -30,7 +30,6 @@ LIVE_FIELDS = frozenset(
     {
         "provider.models",  # checked at enqueue
         "timeouts.jobDeadlineSeconds",  # kept by the store
-        "worker.handlers",  # not served yet
         "redis.durability",  # not served yet
         "redis.connection",  # workerSecretRef goes first; see below
     }

@@ -394,7 +394,7 @@ def test_the_worker_reads_what_was_written(monkeypatch: pytest.MonkeyPatch) -> N
         },
         gracePeriods={"drainSeconds": 301},
         scaling={"slotsPerWorker": 5},
-        worker={"maxJobs": 6, "maxSeconds": 7, "maxMemoryMiB": 8},
+        worker={"handlers": "a.b", "maxJobs": 6, "maxSeconds": 7, "maxMemoryMiB": 8},
     )
     variables = environment(full, log_level="debug", log_format="console")
     fields = WorkerSettings.model_fields.keys() - {"redis_url_file"}  # instead of redis_url
@@ -415,6 +415,7 @@ def test_the_worker_reads_what_was_written(monkeypatch: pytest.MonkeyPatch) -> N
         "attempt_seconds": 4,
         "lease_seconds": 10,
         "drain_seconds": 301,
+        "handlers": "a.b",
         "max_jobs": 6,
         "max_seconds": 7,
         "max_memory_mib": 8,
@@ -491,7 +492,6 @@ def test_a_changed_limit_leaves_the_workers_alone() -> None:
             },
             "spec.spend.prices",
         ),
-        ({"worker": {"handlers": "a.b"}}, "spec.worker.handlers"),
         ({"redis": {"durability": "Strict"}}, "spec.redis.durability"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -12,13 +12,14 @@ function H.book_lost(job)
     job = job.id, fence = job.x, tenant = job.t or '', feature = job.f or '', model = job.v or '',
     started = tonumber(job.e) / 1000, finished = now / 1000, input_tokens = tonumber(job.i),
     output_tokens = tonumber(job.o), nano_usd = worst or cjson.null, estimated = true,
-    ['class'] = 'UNKNOWN', possible_duplicate = job.d == '1'}))
+    ['class'] = 'UNKNOWN', possible_duplicate = job.d == '1', call = J.open_call(job)}))
 end
 
 -- A sent call's outcome is not known: repeat it once where that is cheap, else a person decides.
 -- `delay_ms` nil: back to the front at once.
 function H.unknown(job, fields, delay_ms)
   local policy = queue_cfg(job.q).unknown
+  if job.H then J.doubt_open_call(job, fields) end
   local worst, repeats = tonumber(job.u), tonumber(job.A) or 0
   local left = not job.M or (tonumber(fields.a or job.a) or 0) < tonumber(job.M)
   local cheap = policy.policy == 'Retry'
@@ -51,7 +52,7 @@ function H.reclaim(id, score)
     local used = (R.v.brk or 'c') == 'c' and 1 or 0
     call('RPUSH', P .. 't:' .. id, encode({fence = job.x, ['class'] = 'UNKNOWN', estimated = true,
       started = tonumber(job.e) / 1000, finished = now / 1000, nano_usd = tonumber(job.u) or cjson.null,
-      message = 'the worker disappeared after sending the request'}))
+      call = J.open_call(job), message = 'the worker disappeared after sending the request'}))
     local fields = {k = crashes, r = int((tonumber(job.r) or 0) + 1),
       a = int((tonumber(job.a) or 0) + used)}
     if job.z then
@@ -127,6 +128,7 @@ function H.retire(q, state, keep_ms, most, idempotency_ms)
     if job.g then
       call('HSET', P .. 'j:' .. id, 'g', '2')
       call('UNLINK', P .. 'd:' .. id, P .. 't:' .. id, P .. 'p:' .. id)
+      if job.H then J.drop_journal(job) end
     else
       J.forget(job)
     end

@@ -9,13 +9,16 @@
 --   y what its claim charged "at input output tokens"  e sent at  z cancel asked  Z deadline passed
 --   d possible duplicate  A automatic retries of unknown outcomes  no,nt,nm retries by class
 --   m why it ended  E ended at  g its list entry is still there  G payload: memory is due
---   bi its batch  H handler (none: the payload is the provider's request)
+--   bi its batch  Y nano-USD of records that were dropped
+-- of a handler job also (its hash describes the call that is open):
+--   H handler  O open call "number name"  N last finished call "fence number"  J has a journal
+--   Q names of calls whose outcome is unknown  W waits for the budget "since fence"  F failures reported
 -- States: R ready, D delayed, L leased, S sent, V review, F succeeded, X dead, C cancelled, E expired.
 
 local J = {}
--- Filled by _lanes, _tenants and _shares: whoever moves a job tells them.
-local Lanes, N, V = {}, {}, {}
-local Batches = {}  -- filled by _batches.lua, which needs what is here
+-- Filled by _lanes, _tenants, _shares and _batches: whoever moves a job tells them.
+local Lanes, N, V, Batches = {}, {}, {}, {}
+local FAILURE = '\1failure'  -- handler of a failure job: see _failures.lua
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
 
 function J.load(id)
@@ -59,6 +62,8 @@ end
 -- Jobs that a worker holds: there is a lease for each.
 local HELD = {L = true, S = true}
 function J.held(q) return J.count(q, 'L') + J.count(q, 'S') end
+-- Of these all that may call the provider.
+function J.calling(q) return J.held(q) - J.count(q, 'held_failures') end
 
 -- The same by band: ready jobs, jobs with workers.
 local READY_IN = {['0'] = 'R0', ['1'] = 'R1', ['2'] = 'R2', ['3'] = 'R3'}
@@ -70,7 +75,7 @@ function J.held_in(q, band) return J.count(q, HELD_IN[int(band)]) end
 -- Time spent by calls in flight: called before their number changes.
 function J.clock_busy(q)
   local at = tonumber(J.stat(q, 'bt')) or now
-  if now > at then J.bump(q, 'busy', J.held(q) * (now - at)) end
+  if now > at then J.bump(q, 'busy', J.calling(q) * (now - at)) end
   if at ~= now or not J.stat(q, 'bt') then J.note(q, 'bt', now) end
 end
 
@@ -121,9 +126,10 @@ end
 function J.move(job, to, fields)
   local from = job.s
   local held, holds = HELD[from], HELD[to]
-  if held ~= holds then
+  local calls = job.H ~= FAILURE
+  if held ~= holds then J.clock_busy(job.q) end
+  if held ~= holds and calls then
     local by = holds and 1 or -1
-    J.clock_busy(job.q)
     J.bump(job.q, HELD_IN[job.b], by)
     N.hold(job.q, job.t or '', by)
   end
@@ -139,9 +145,11 @@ function J.move(job, to, fields)
   if from ~= to then
     J.bump(job.q, from, -1)
     J.bump(job.q, to, 1)
-    if from == 'R' then J.bump_ready(job.q, job.b, -1) end
-    if to == 'R' then J.bump_ready(job.q, job.b, 1) end
+    if calls and from == 'R' then J.bump_ready(job.q, job.b, -1) end
+    if calls and to == 'R' then J.bump_ready(job.q, job.b, 1) end
+    if not calls and held ~= holds then J.bump(job.q, 'held_failures', holds and 1 or -1) end
     Events.moved(job, from, to)
+    if to == 'X' or to == 'V' then J.report_failure(job, to) end
   end
   if held and not holds then N.freed(job.q, job.t or '') end
 end
@@ -178,12 +186,14 @@ end
 
 -- Put to the back of its lane (new and due jobs).
 function J.append(job)
+  if job.H == FAILURE then return J.list_failure(job) end
   Lanes.list(job, call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id))
   J.wake(job.q)
 end
 
 -- Put to the front of its band, in the order of first arrival (returned jobs).
 function J.to_front(job)
+  if job.H == FAILURE then return J.list_failure(job) end
   call('ZADD', key('front', job.q, job.b), job.n, job.id)
   J.wake(job.q)
 end
@@ -247,6 +257,7 @@ function J.forget(job)
     J.remember_outcome(job.x, job.s)
   end
   call('UNLINK', P .. 'j:' .. job.id, P .. 'd:' .. job.id, P .. 't:' .. job.id, P .. 'p:' .. job.id)
+  if job.H then J.drop_journal(job) end
 end
 
 -- Remove an entry that a claim met and whose job is no longer ready.
@@ -302,6 +313,7 @@ function J.unlist(job)
     call('ZREM', key('delayed', job.q), job.id)
     return false
   end
+  if job.H == FAILURE then return J.unlist_failure(job) end
   return call('ZREM', key('front', job.q, job.b), job.id) == 0
 end
 

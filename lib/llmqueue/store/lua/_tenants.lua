@@ -38,14 +38,20 @@ function N.hold(q, tenant, by)
   of_queue[tenant] = (of_queue[tenant] or 0) + by
 end
 
--- When a tenant may make its next call, by its own limits; nil: now.
+-- When a tenant may make its next call, by its calls a second; nil: now.
+function N.rate_until(q, tenant)
+  local limits = N.limits(q)
+  if not limits or not limits.every_ms then return nil end
+  local at = tat_of(q, tenant) - (limits.burst - 1) * limits.every_ms
+  return at > now and ceil(at) or nil
+end
+
+-- When its next job may begin.
 function N.closed_until(q, tenant)
   local limits = N.limits(q)
   if not limits then return nil end
   if limits.in_flight and N.held(q, tenant) >= limits.in_flight then return now + FULL_MS end
-  if not limits.every_ms then return nil end
-  local at = tat_of(q, tenant) - (limits.burst - 1) * limits.every_ms
-  return at > now and ceil(at) or nil
+  return N.rate_until(q, tenant)
 end
 
 -- One call more (1) or, since nothing was sent, one less (-1).
@@ -154,7 +160,7 @@ function N.claimable(q, ready)
   local limits, bands = N.limits(q), queue_cfg(q).bands
   if ready == 0 or not (limits or bands) then return ready end
   local most = limits and most_at_once(q, limits)
-  local may = 0
+  local may = J.count(q, 'free')  -- failure jobs call nobody
   for band = 0, 3 do
     local of_band = J.ready_in(q, band)
     if most and of_band > 0 then

@@ -5,7 +5,7 @@
 --   6 random start of the fences
 -- Returns {wait ms, reason or '', limit name, grants}; a grant is {id, fence, payload, run, model,
 --   tenant, feature, timeout ms, crashes, probe, possible duplicate, correlation id, input, output,
---   output bound}.
+--   output bound, handler, journaled}.
 -- Complexity: O(grants x limits) + at most 16 units of housekeeping; while limited also O(window).
 
 local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -17,49 +17,62 @@ local LEAST_SHARE_WAIT_MS = 50
 if not C or not queue_cfg(q) then return {POLL_MS, 'unconfigured', '', {}} end
 H.run_sometimes()
 
-local function refuse(wait, reason, limit)
+local grants, payloads = {}, {}
+
+local function hand_out(job, charge)
+  local fence = fence_base .. int(#grants)
+  J.move(job, 'L', {x = fence, w = worker, y = charge})
+  J.lease(job)
+  if (tonumber(job.k) or 0) > 0 then clean = false end
+  return fence
+end
+
+local function add_grant(job, fence, amounts, probe, payload)
+  grants[#grants + 1] = {job.id, fence, payload, (tonumber(job.r) or 0) + 1,
+    job.v or '', job.t or '', job.f or '', tonumber(job.T) or -1, tonumber(job.k) or 0,
+    probe and 1 or 0, job.d == '1' and 1 or 0, job.C or '',
+    amounts.input_tokens, amounts.output_tokens,
+    job.H and queue_cfg(q).default_output or tonumber(job.o),
+    job.H or '', (job.J or job.Q) and 1 or 0}
+end
+
+local function answer(wait, reason, limit)
+  if #payloads > 0 then
+    local free = #grants - #payloads
+    for n, payload in ipairs(call('MGET', unpack(payloads))) do
+      grants[free + n][3] = payload or ''
+    end
+  end
   finish_script()
-  return {ceil(wait), reason, limit or '', {}}
+  return {ceil(wait), reason, limit or '', grants}
 end
 
--- The first moment that no other waiting claim of the queue was told: about one claim a grant in
--- all. A worker that asks again before its time keeps its place among those who wait.
-local waiting = key('told', q)
-local told = call('ZSCORE', waiting, worker)
-local function tell(wait, spacing)
-  call('ZREMRANGEBYSCORE', waiting, '-inf', int(now - 100))
-  local before = call('ZCOUNT', waiting, '-inf', told and '(' .. told or '+inf')
-  local mine = wait + before * V.spacing(q, spacing)
-  call('ZADD', waiting, int(now + mine), worker)
-  V.want(q, mine)
-  return mine
-end
-
+G.find_place(q, worker)
 local seen = call('HGET', P .. 'w:' .. worker, 'd')
 call('HSET', P .. 'w:' .. worker, 'c', int(now))
-if told then call('ZREM', waiting, worker) end
-if seen and tonumber(seen) > now then return refuse(1000, 'draining') end
-if J.suspended(q) then return refuse(POLL_MS, 'suspended') end
+G.stop_waiting(q, worker)
+if seen and tonumber(seen) > now then return answer(1000, 'draining') end
+if J.suspended(q) then return answer(POLL_MS, 'suspended') end
 
-local pause, probing = T.pause_of(credential), false
-if pause then
-  if pause.n > now or T.alive(pause.p) then return refuse(max(1000, pause.n - now), 'paused') end
-  probing = true
+-- Failure jobs cost no budget: nothing that follows holds them up.
+for _, job in ipairs(J.failure_jobs(q, slots)) do
+  if clean or (tonumber(job.k) or 0) == 0 then
+    J.unlist(job)
+    add_grant(job, hand_out(job, ''), {input_tokens = 0, output_tokens = 0}, false,
+      J.failure_payload(job))
+  end
 end
-local blocked = R.num('blk') - now
-if blocked > 0 then
-  return refuse(tell(blocked, W.spacing()), 'blocked')
+local free = #grants
+if free > 0 and free == slots then
+  J.wake(q)
+  return answer(0, '')
 end
-local breaker, breaker_wait = T.breaker()
-if breaker == 'open' then return refuse(breaker_wait, 'breaker') end
-local breaker_probe = breaker == 'half-open'
-if probing or breaker_probe then slots = min(slots, 1) end
 
-if R.num('used') > 0 and now - R.num('used') > C.idle_ramp_ms then
-  W.ramp_from(now)
-  R.set('used', now)
-end
-W.refill()
+local wait, reason, pause, breaker_probe = G.closed(q, worker, credential)
+if reason then return answer(wait, reason) end
+local probing = pause ~= nil or breaker_probe
+if probing then slots = min(slots, free + 1) end
+G.refill()
 
 -- ---------------------------------------------------------------- the next job in turn
 
@@ -177,78 +190,22 @@ local function pop(job)
   if job.walk then Lanes.take(job.walk, true) else call('ZREM', key('front', q, job.b), job.id) end
 end
 
--- ---------------------------------------------------------------- what its call would charge
-
-local input_ratio = (tonumber(J.stat(q, 'inr')) or 1000) / 1000
-local learned = C.learned_output and J.count(q, 'outn') >= 20 and tonumber(J.stat(q, 'outq')) or nil
-local function charge_of(job)
-  local input = ceil(tonumber(job.i) * input_ratio)
-  local output = tonumber(job.o)
-  local reserved = learned and min(output, ceil(learned)) or output
-  return {requests = 1, input_tokens = input, output_tokens = reserved,
-    tokens = C.token_rule == 'sum' and input + output or max(input, output)}
-end
-
-local levels = {}
-for _, limit in ipairs(C.limits) do levels[limit.name] = R.num('p:' .. limit.name) end
-
-local function wait_for(amounts)
-  local wait, by, spacing = 0, nil, 0
-  local f = W.factor(now)
-  for _, limit in ipairs(C.limits) do
-    local amount = amounts[limit.unit]
-    local rate = W.pace(limit)
-    local level = min(levels[limit.name], max(rate * 1000, 2 * amount))
-    levels[limit.name] = level
-    local window = W.wait(limit, amount)
-    local pacer = level < 0 and -level / (rate * f) or 0
-    if f < 1 then pacer = min(pacer, 500) end
-    local longest = max(window, pacer)
-    if longest > wait then wait, by = longest, limit end
-    spacing = max(spacing, amount / (rate * f))
-  end
-  return wait, by, spacing
-end
-
-local function too_large(amounts)
-  for _, limit in ipairs(C.limits) do
-    if L.too_large(limit, amounts[limit.unit]) then return limit end
-  end
-end
-
 -- ---------------------------------------------------------------- grants
 
-local payloads = {}
-local function grant(job, amounts, n)
-  local fence = fence_base .. int(n)
-  for _, limit in ipairs(C.limits) do
-    local amount = amounts[limit.unit]
-    W.add(limit, now, amount)
-    levels[limit.name] = levels[limit.name] - amount
-  end
-  for unit, amount in pairs(amounts) do J.bump_charged(q, unit, amount) end
-  J.bump(q, 'grants', 1)
-  J.move(job, 'L', {x = fence, w = worker, y = J.charge_note(now, amounts)})
-  J.lease(job)
+local charge_of = G.charging(q)
+
+local function grant(job, amounts)
+  G.pay(q, amounts, job.t or '')
+  local fence = hand_out(job, J.charge_note(now, amounts))
   payloads[#payloads + 1] = P .. 'd:' .. job.id
   R.set(granted_so_far, R.num(granted_so_far) + 1)
-  V.pay(q, V.cost(amounts))
-  N.pay(q, job.t or '', 1)
-  local id_fence = job.id .. ' ' .. fence
-  if probing then
-    pause.p = id_fence
-    T.save_pause(credential, pause)
-  end
-  if breaker_probe then R.set('brp', id_fence) end
-  return {job.id, fence, '', (tonumber(job.r) or 0) + 1,
-    job.v or '', job.t or '', job.f or '', tonumber(job.T) or -1, tonumber(job.k) or 0,
-    (probing or breaker_probe) and 1 or 0, job.d == '1' and 1 or 0, job.C or '',
-    amounts.input_tokens, amounts.output_tokens, tonumber(job.o)}
+  G.begin_probe(credential, pause, breaker_probe, job.id .. ' ' .. fence)
+  add_grant(job, fence, amounts, probing, '')
 end
 
 local function in_flight()
   local n = 0
-  for _, queue in ipairs(C.queues) do n = n + J.held(queue) end
+  for _, queue in ipairs(C.queues) do n = n + J.calling(queue) end
   return n
 end
 
@@ -261,7 +218,8 @@ local function none_ready()
   return POLL_MS, 'empty'
 end
 
-local grants, wait, reason, limit_name = {}, 0, '', ''
+local limit_name = ''
+wait, reason = 0, ''
 while #grants < slots do
   if C.max_in_flight and in_flight() >= C.max_in_flight then
     wait, reason = 1000, 'in-flight'
@@ -279,42 +237,34 @@ while #grants < slots do
     wait, reason = none_ready()
     break
   end
-  local amounts = charge_of(job)
-  local large = too_large(amounts)
+  local amounts = charge_of(tonumber(job.i), tonumber(job.o))
+  local large = G.too_large(amounts)
   if large then
     pop(job)
     leave_lanes()  -- the end of a job may bring new ones into them
     J.finish(job, 'X', 'too large for ' .. large.name)
   else
-    local due_in, by, spacing = wait_for(amounts)
-    if #grants > 0 then told = nil end
+    local due_in, by, spacing = G.wait_for(amounts)
+    if #grants > free then G.lose_place() end
     if by then
-      wait, reason, limit_name = tell(due_in, spacing), by.unit, by.name
+      wait, reason, limit_name = G.tell(q, worker, due_in, spacing), by.unit, by.name
       break
     end
     if V.ahead(q, V.cost(amounts)) then
-      wait, reason = tell(max(LEAST_SHARE_WAIT_MS, V.spacing(q, spacing)), spacing), 'share'
+      local turn = max(LEAST_SHARE_WAIT_MS, V.spacing(q, spacing))
+      wait, reason = G.tell(q, worker, turn, spacing), 'share'
       break
     end
     pop(job)
-    if (tonumber(job.k) or 0) > 0 then clean = false end
-    grants[#grants + 1] = grant(job, amounts, #grants)
+    grant(job, amounts)
   end
 end
 
 leave_lanes()
-for _, limit in ipairs(C.limits) do
-  if limit.paced then R.set('p:' .. limit.name, levels[limit.name]) end
-end
-if #grants > 0 then
-  R.set('used', now)
-  for n, payload in ipairs(call('MGET', unpack(payloads))) do grants[n][3] = payload or '' end
-end
 if #grants == slots then
   wait, reason = 0, ''
-  if (probing or breaker_probe) and slots < tonumber(ARGV[3]) then wait, reason = 1000, 'paused' end
+  if probing and slots < tonumber(ARGV[3]) then wait, reason = 1000, 'paused' end
   if J.count(q, 'R') > 0 then J.wake(q) end
 end
 if H.again and reason == 'empty' then wait, reason = 0, 'again' end
-finish_script()
-return {ceil(wait), reason, limit_name, grants}
+return answer(wait, reason, limit_name)

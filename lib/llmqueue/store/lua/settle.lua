@@ -4,137 +4,16 @@
 -- ARGV triples: item JSON, result (bytes; '\1' = waits in r:<fence>), attempt record JSON
 --   item: i id, x fence, c class, s sent, ra asked wait ms, rs derived wait ms, rc its cap ms,
 --   pu pause ms, ni/no actual input/output tokens, ca credential, j jitter 0..1, l ledger entry?
---   m message, q severity, h limits in the headers {{unit, window ms or 0, limit}, ...}
+--   m message, q severity, h limits in the headers {{unit, window ms or 0, limit}, ...}, own: of the
+--   handler's code, not of a call
 -- Returns for each {verdict, state letter}.
 -- Complexity: O(jobs x limits).
 
 local BACK = {RATE = true, RAMP = true, QUOTA = true, AUTH = true}
-local FAILED = {RATE = true, RAMP = true, OVERLOAD = true, TRANSIENT = true, UNKNOWN = true}
-local ANSWERED = {SUCCESS = true, QUOTA = true, AUTH = true, FORBIDDEN = true, MALFORMED = true,
-  PERMANENT = true, RATE = true, RAMP = true, OVERLOAD = true, TRANSIENT = true, UNKNOWN = true}
 local SCHEDULES = {OVERLOAD = {'overload', 'no'}, TRANSIENT = {'transient', 'nt'},
   MALFORMED = {'malformed', 'nm'}}
-local PRODUCED = {SUCCESS = true, MALFORMED = true}
 
 local item, result, record  -- of the run being settled
-
-local function log_entry(kind)
-  if item.l then call('XADD', P .. 'ledger', '*', 'f', item.x, 'k', kind, 'e', record) end
-end
-
--- What was learned of each queue in this batch, written once.
-local lessons = {}
-
-local function learn(job)
-  if item.c ~= 'SUCCESS' or not item.ni or item.est then return end
-  local known = lessons[job.q]
-  if not known then
-    known = {ratio = tonumber(J.stat(job.q, 'inr')) or 1000, quantile = J.count(job.q, 'outq'),
-      n = J.count(job.q, 'outn')}
-    lessons[job.q] = known
-  end
-  local guess = tonumber(job.i)
-  if guess > 0 then
-    known.ratio = max(250, min(4000, known.ratio + 0.05 * (1000 * item.ni / guess - known.ratio)))
-  end
-  if C.learned_output and item.no then
-    -- A running 0.98 quantile: a step up when exceeded, a fiftieth of it down otherwise.
-    local step = max(16, known.quantile * 0.1)
-    if known.n < 20 then
-      known.quantile = max(known.quantile, item.no)
-    elseif item.no > known.quantile then
-      known.quantile = max(known.quantile + step, item.no)
-    else
-      known.quantile = known.quantile - step * 0.02
-    end
-    known.n = known.n + 1
-  end
-end
-
-local function write_lessons()
-  for q, known in pairs(lessons) do
-    J.note(q, 'inr', int(known.ratio))
-    J.note(q, 'outq', int(known.quantile))
-    J.note(q, 'outn', known.n)
-  end
-end
-
--- Correct what the claim charged by what the provider counts for this outcome.
-local function correct(job)
-  if not item.s then return J.refund(job) end
-  local at, amounts = J.charged(job)
-  if not at or C.token_accounting == 'keep' then return end
-  if item.c == 'UNKNOWN' or item.c == 'CANCELLED' then return end
-  local input, output = 0, 0
-  if (PRODUCED[item.c] or item.part) and item.ni then input, output = item.ni, item.no or 0
-  elseif PRODUCED[item.c] then input, output = amounts.input_tokens, amounts.output_tokens end
-  local tokens = C.token_rule == 'sum' and input + output or max(input, output)
-  W.correct(at, {input_tokens = input - amounts.input_tokens,
-    output_tokens = output - amounts.output_tokens, tokens = tokens - amounts.tokens})
-end
-
--- ---------------------------------------------------------------- budget and credential
-
-local function credential_effect(job, id_fence)
-  local class, credential = item.c, item.ca
-  local pause = T.pause_of(credential)
-  local probe = pause and pause.p == id_fence
-  if class == 'QUOTA' or class == 'AUTH' then
-    local next_ms = item.pu or item.ra or C.breaker.probe_ms
-    if not (pause and not probe and pause.n > now) then T.pause(credential, job.q, class, item.m, next_ms) end
-  elseif class == 'FORBIDDEN' then
-    local name = key('forbidden', credential)
-    R.set('forbidden', '1')
-    call('SADD', name, job.id)
-    call('PEXPIRE', name, 3600000)
-    if probe or call('SCARD', name) >= 3 then
-      T.pause(credential, job.q, class, item.m, C.breaker.probe_ms)
-    end
-  elseif probe then
-    if class == 'UNKNOWN' or class == 'TRANSIENT' or class == 'CANCELLED' then
-      pause.p, pause.n = '', now + C.breaker.probe_ms
-      T.save_pause(credential, pause)
-    else
-      T.unpause(credential)
-    end
-  elseif class == 'SUCCESS' then
-    if R.v.forbidden == '1' then
-      call('DEL', key('forbidden', credential))
-      R.set('forbidden', '0')
-    end
-    if not pause then T.forget_unused_keys() end
-  end
-end
-
--- What a refused call goes on to be charged, see correct().
-local function what_stays(amounts)
-  if C.token_accounting == 'keep' then return amounts end
-  return {requests = amounts.requests, input_tokens = 0, output_tokens = 0, tokens = 0}
-end
-
-local function budget_effect(job, id_fence)
-  local class = item.c
-  if not item.s or not ANSWERED[class] then
-    if R.v.brp == id_fence then R.set('brp', '') end
-    return
-  end
-  local failed = FAILED[class] or false
-  local rate = class == 'RATE' or class == 'RAMP'
-  T.count(1, failed and 1 or 0, rate and 1 or 0, class == 'UNKNOWN' and 1 or 0)
-  if R.v.brp == id_fence then T.probed(not failed) else T.judge(failed) end
-  local sent_at = tonumber(job.e) or 0
-  if item.h then L.hear(item.h, sent_at) end
-  if rate then
-    local at, amounts = J.charged(job)
-    if at then W.refuse(at, what_stays(amounts)) end
-    T.block(queue_cfg(job.q).retry.rate, item.ra, item.rs, item.rc, sent_at,
-      class == 'RATE' and amounts or nil)
-    if class == 'RAMP' then R.set('slow', R.num('blk')) end
-  elseif class == 'SUCCESS' then
-    R.set('stk', 0)
-  end
-  if rate or R.num('half') > 0 then T.storm() end
-end
 
 -- ---------------------------------------------------------------- the job's next state
 
@@ -169,7 +48,8 @@ local function next_state(job, from, was_probe)
   local class = item.c
   local fields = {r = (job.r or 0) + 1}
   -- Failures that opened the breaker, its probes, and all that says "not now" use no attempt.
-  local used = not BACK[class] and not (FAILED[class] and (was_probe or (R.v.brk or 'c') ~= 'c'))
+  local provider_failed = O.FAILED[class] and not item.own
+  local used = not BACK[class] and not (provider_failed and (was_probe or (R.v.brk or 'c') ~= 'c'))
   if used then fields.a = (job.a or 0) + 1 end
   if class == 'SUCCESS' then
     if result == '\1' then
@@ -249,20 +129,20 @@ local function settle()
   local before = outcome_before(job)
   if before and before ~= LOST then return {'repeated', before} end
   local from = job and C and queue_cfg(job.q) and take(job)
-  log_entry(before and 'correction' or from and 'call' or 'extra')
+  O.log_entry(item, before and 'correction' or from and 'call' or 'extra', record)
   if not from then
     local state = job and job.s or ''
     J.remember_outcome(item.x, state)
     if job then J.bump(job.q, 'fenced', 1) end
     return {'fenced', state}
   end
-  if call('RPUSH', P .. 't:' .. job.id, record) > 50 then call('LPOP', P .. 't:' .. job.id) end
+  O.add_record(job, record)
   local id_fence = item.i .. ' ' .. item.x
   local was_probe = R.v.brp == id_fence
-  if from ~= 'list' then correct(job) end
-  learn(job)
-  credential_effect(job, id_fence)
-  budget_effect(job, id_fence)
+  if from ~= 'list' then O.correct(item, job) end
+  O.learn(item, job)
+  O.credential_effect(item, job, id_fence)
+  O.budget_effect(item, job, id_fence)
   if item.c == 'RATE' or item.c == 'RAMP' or item.c == 'OVERLOAD' then
     local at = J.charged(job)
     if at and item.s then
@@ -285,6 +165,6 @@ for i = 1, #ARGV, 3 do
   item, result, record = decode(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   answers[#answers + 1] = settle()
 end
-write_lessons()
+O.write_lessons()
 finish_script()
 return answers
