@@ -113,6 +113,7 @@ class QueueConfig:
     retention: Retention = Retention()
     idempotency_seconds: int = 86_400
     job_deadline_seconds: float | None = None
+    durability: Literal["Standard", "Strict"] = "Standard"
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ class ValkeyServer:
                 raise RuntimeError(f"valkey-server did not start:\n{log.read_text()[-2000:]}")
             await asyncio.sleep(0.02)
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def arguments(self) -> list[str]:
+        """Of the command line."""
         options = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -93,11 +94,11 @@ class ValkeyServer:
             **({"unixsocket": str(self.socket), "unixsocketperm": "700"} if self.socket else {}),
             **self._options,
         }
-        args = [str(get_binary_path())]
-        for name, value in options.items():
-            args += [f"--{name}", value]
+        return [text for name, value in options.items() for text in (f"--{name}", value)]
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            args,
+            [str(get_binary_path()), *self.arguments()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

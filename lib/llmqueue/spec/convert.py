@@ -108,6 +108,7 @@ def queue_config(queue: LLMQueue) -> QueueConfig:
         retention=_retention(spec.queue.retention),
         idempotency_seconds=spec.queue.idempotency_seconds,
         job_deadline_seconds=None if deadline is None else float(deadline),
+        durability=spec.redis.durability,
     )
 
 

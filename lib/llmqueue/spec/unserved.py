@@ -15,6 +15,5 @@ def unserved_fields(queue: LLMQueue) -> tuple[str, ...]:
         "spec.spend.features": bool(spec.spend.features),
         "spec.spend.prices": bool(spec.spend.prices),
         "spec.worker.handlers": spec.worker.handlers is not None,
-        "spec.redis.durability": spec.redis.durability == "Strict",
     }
     return tuple(path for path, is_asked in asked.items() if is_asked)

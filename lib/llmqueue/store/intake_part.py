@@ -59,7 +59,7 @@ class IntakePart:
         budget = await self._redis.budget_of_job(job_id)
         start = keys.prefix(budget)
         with translated():
-            pipe = self._redis.client.pipeline(transaction=True)
+            pipe = self._redis.client.pipeline(transaction=False)
             pipe.hgetall(f"{start}j:{job_id}")
             pipe.get(f"{start}d:{job_id}")
             pipe.lrange(f"{start}t:{job_id}", 0, -1)

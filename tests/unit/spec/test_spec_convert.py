@@ -387,7 +387,6 @@ def test_a_changed_limit_leaves_the_workers_alone() -> None:
             "spec.spend.prices",
         ),
         ({"worker": {"handlers": "a.b"}}, "spec.worker.handlers"),
-        ({"redis": {"durability": "Strict"}}, "spec.redis.durability"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
