@@ -16,7 +16,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from support.valkey import ValkeyServer
+from support.valkey import ValkeyServer, free_port
 
 PRIMARY_NAME = "llmq"
 _DOWN_AFTER_MS = 1000
@@ -140,8 +140,11 @@ class SentinelSet:
 
     async def _promoted(self, before: ValkeyServer) -> None:
         async def other() -> bool:
-            now = await self.primary()
-            return now is not before and (await ask(now, "ROLE"))[0] in (b"master", "master")
+            for sentinel in self.sentinels:
+                raw = await ask(sentinel, "SENTINEL MASTER", PRIMARY_NAME)
+                if raw["port"] == before.port or not raw["is_master"] or raw["is_sdown"]:
+                    return False
+            return True
 
         await _until(other, "a new primary")
 
@@ -183,7 +186,11 @@ class ClusterOfThree:
             "repl-diskless-sync-delay": "0",
             **(options or {}),
         }
-        self.servers = [ValkeyServer(options=options) for _ in range(6 if replicas else 3)]
+        # The default is 10,000 above the port, which may be too high.
+        self._bus_ports = [free_port() for _ in range(6 if replicas else 3)]
+        self.servers = [
+            ValkeyServer(options=options | {"cluster-port": str(port)}) for port in self._bus_ports
+        ]
 
     @property
     def url(self) -> str:
@@ -197,7 +204,9 @@ class ClusterOfThree:
             await ask(server, "CLUSTER", "ADDSLOTSRANGE", bounds[n], bounds[n + 1] - 1)
             await ask(server, "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
         for server in self.servers[1:]:
-            await ask(server, "CLUSTER", "MEET", "127.0.0.1", self.servers[0].port)
+            await ask(
+                server, "CLUSTER", "MEET", "127.0.0.1", self.servers[0].port, self._bus_ports[0]
+            )
         await self.whole()
         for n, replica in enumerate(self.servers[3:]):
             await ask(replica, "CLUSTER", "REPLICATE", await self.node_id(self.servers[n]))

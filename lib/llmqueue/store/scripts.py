@@ -15,6 +15,7 @@ _SHARED = (
     "_trouble.lua",
     "_workers.lua",
     "_housekeeping.lua",
+    "_asserted.lua",
     "_library.lua",
 )
 _REFUSED_WHEN_FULL = frozenset({"enqueue"})
