@@ -61,8 +61,12 @@ class ValkeyServer:
 
     @property
     def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the server is not running"
-        return self._process.pid
+        return self._process
 
     @property
     def running(self) -> bool:
@@ -144,12 +148,11 @@ class ValkeyServer:
 
     async def pause(self, seconds: float) -> None:
         """Let it hang (SIGSTOP): connections stay open, nothing answers."""
-        assert self._process is not None, "the server is not running"
-        self._process.send_signal(signal.SIGSTOP)
+        self.process.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signal.SIGCONT)
 
     async def __aenter__(self) -> Self:
         await self.start()

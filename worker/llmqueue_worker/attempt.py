@@ -38,6 +38,7 @@ class Attempt:
         "give_back",
         "grant",
         "sent",
+        "sent_at",
         "started_at",
         "stop",
         "task",
@@ -64,6 +65,8 @@ class Attempt:
         """The store was asked, so it may hold the job as sent."""
         self.sent = False
         """The store said ok: bytes may have left."""
+        self.sent_at = 0.0
+        """When it said so."""
         self.finished = False
         """The call is over; what came of it is on its way to the store."""
         self.stop: Stop | None = None
@@ -74,7 +77,7 @@ class Attempt:
         """Ask whether the request may leave now. Raises NotSent: it must not."""
         self.asked = True
         await self._ask(self)
-        self.sent = True
+        self.sent, self.sent_at = True, asyncio.get_running_loop().time()
 
     def interrupt(self, why: Stop) -> None:
         """End the call; the first reason counts. Nothing happens once the call is over."""

@@ -11,7 +11,6 @@ from llmqueue.errors import QueueFull
 from llmqueue.store import keys
 from support.storebench import StoreBench
 
-
 MARK = "that was all"
 
 
