@@ -27,8 +27,9 @@ from llmqueue.errors import QueueFull, StoreMisconfigured, StoreUnavailable
 _NOT_NOW = ("NOREPLICAS", "MISCONF", "BUSY", "UNKILLABLE", "UNBLOCKED", "NOMASTERLINK")
 """Error words that redis-py has no exception for; it leaves them at the start of the message."""
 _NOT_NOW_ERRORS = (ReadOnlyError, ClusterDownError, TryAgainError, AskError)
-_MOVING = ("Script attempted to access a non local key", "Script attempted to execute a")
-"""What a cluster says of a script while its slot moves, or while it is down."""
+_MOVING = ("attempted to access a non local key", "attempted to execute a")
+"""What a cluster says of a script while its slot moves, or while it is down (Redis and Valkey begin
+the sentence differently)."""
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def _response_error(exc: ResponseError) -> Exception:
         return StoreMisconfigured(
             "this Redis is one node of a cluster: its URL must begin with redis+cluster://"
         )
-    if text.startswith(_MOVING):
+    if any(words in text.lower() for words in _MOVING):
         return StoreUnavailable(f"Redis is not ready, the cluster moves slots: {text}")
     if isinstance(exc, _NOT_NOW_ERRORS) or text.split(" ", 1)[0] in _NOT_NOW:
         return StoreUnavailable(f"Redis is not ready: {text}")

@@ -17,14 +17,25 @@ from llmqueue.errors import StoreMisconfigured, StoreUnavailable
 STRICT = "Strict"
 ACKNOWLEDGE_SECONDS = 3.0
 """Below the time that an answer may take: a refusal arrives as one, not as a silence."""
+_RECEIVE_SECONDS = 1.0
 NOT_RELIED_ON = frozenset({"claim", "heartbeat", "snapshot", "leave", "drain"})
 """Nothing irrevocable follows from these: a claim that a failover loses is refused by `sent`, and
 the others are repeated for ever. Every other function waits."""
 
 
-def request(replicas: int) -> tuple[str | int, ...]:
-    """The command that waits."""
-    return "WAITAOF", 1, replicas, round(ACKNOWLEDGE_SECONDS * 1000)
+def request(replicas: int) -> list[tuple[str | int, ...]]:
+    """The commands that wait; the answer of the last one counts.
+
+    A replica is asked how far it is as soon as it has a write, before it has synced it, and tells
+    by itself only once a second. It has synced what it has answered WAIT for, so that WAITAOF, the
+    second time it is asked, need not wait for that second.
+    """
+    acknowledge = ("WAITAOF", 1, replicas, round(ACKNOWLEDGE_SECONDS * 1000))
+    return (
+        [("WAIT", replicas, round(_RECEIVE_SECONDS * 1000)), acknowledge]
+        if replicas
+        else [acknowledge]
+    )
 
 
 def verify(answer: Any, replicas: int) -> None:

@@ -78,14 +78,12 @@ class Executor:
             await self._ask(key, (*command[:1], key, *command[1:]), strict=strict)
 
     async def _ask(self, key: str, command: Sequence[Argument], *, strict: bool) -> Any:
-        calls = [(key, command)]
-        if strict:
-            calls.append((key, durability.request(self._min_replicas)))
-        answer, *acknowledged = await self.topology.ask(calls)
+        waits = durability.request(self._min_replicas) if strict else []
+        answer, *acknowledged = await self.topology.ask([(key, each) for each in (command, *waits)])
         if isinstance(answer, Exception):
             raise answer
-        for each in acknowledged:
-            durability.verify(each, self._min_replicas)
+        if acknowledged:
+            durability.verify(acknowledged[-1], self._min_replicas)
         return answer
 
     async def _load_and_call(
