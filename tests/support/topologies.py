@@ -135,10 +135,12 @@ class SentinelSet:
         """kill -9; returns once another one is primary. The dead one is returned, not restarted."""
         dead = await self.primary()
         await dead.kill()
-        await self._promoted(dead)
+        await self.promoted(dead)
         return dead
 
-    async def _promoted(self, before: ValkeyServer) -> None:
+    async def promoted(self, before: ValkeyServer) -> None:
+        """Until all Sentinels name another primary."""
+
         async def other() -> bool:
             for sentinel in self.sentinels:
                 raw = await ask(sentinel, "SENTINEL MASTER", PRIMARY_NAME)
@@ -152,7 +154,7 @@ class SentinelSet:
         """In order: a replica is promoted, the old primary follows it."""
         before = await self.primary()
         await ask(self.sentinels[0], "SENTINEL", "FAILOVER", PRIMARY_NAME)
-        await self._promoted(before)
+        await self.promoted(before)
         await self.whole()
 
     async def bring_back(self, dead: ValkeyServer) -> None:
@@ -177,9 +179,19 @@ class SentinelSet:
 
 
 class ClusterOfThree:
-    """Three primaries with a third of the slots each; `replicas=True` adds one replica to each."""
+    """Three primaries with a third of the slots each; `replicas=True` adds one replica to each.
 
-    def __init__(self, *, replicas: bool = False, options: dict[str, str] | None = None) -> None:
+    `query` is of the URL.
+    """
+
+    def __init__(
+        self,
+        *,
+        replicas: bool = False,
+        options: dict[str, str] | None = None,
+        query: str = "",
+    ) -> None:
+        self._query = query
         options = {
             "cluster-enabled": "yes",
             "cluster-node-timeout": "1500",
@@ -195,7 +207,7 @@ class ClusterOfThree:
     @property
     def url(self) -> str:
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers[:3])
-        return f"redis+cluster://{hosts}"
+        return f"redis+cluster://{hosts}{self._query}"
 
     async def start(self) -> None:
         await asyncio.gather(*(server.start() for server in self.servers))

@@ -1,8 +1,7 @@
 """Strict durability: a step counts once it is on disk here and on enough replicas.
 
-WAITAOF goes right behind the step on the same connection. It vouches for all that was written
-before the connection's own last write, so each script of a Strict budget must write something:
-begin() in _clock.lua does. A step that was done before, unacknowledged, is then waited for too.
+WAITAOF goes right behind the step on the same connection, and vouches for all that the server had
+written by then: of a repeated step that found itself done, also for what its first run wrote.
 """
 
 from __future__ import annotations

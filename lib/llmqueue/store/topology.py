@@ -210,7 +210,8 @@ class Cluster:
             # With the node named redis-py need not ask the server which argument is the key.
             node = self.client.get_node_from_key(key)
             pipeline.execute_command(*command, target_nodes=node)
-        # Not its redirections: they would part a command from the one that vouches for it.
+        # Without redirections: MOVED would part a command from the one that vouches for it, and
+        # behind ASK is a node that has some of the keys only.
         return list(await pipeline.execute(raise_on_error=False, allow_redirections=False))
 
     async def ask_primaries(self, *command: Any) -> list[Any]:

@@ -93,8 +93,7 @@ local function read_clock()
     R.set('hold', now + C.lease_ms)
     outage = true
   end
-  -- Written by every call, also within a millisecond: WAITAOF vouches for a call that wrote.
-  R.set('last', now)
+  if now > last then R.set('last', now) end
 end
 
 local function begin(config_key)
@@ -102,9 +101,9 @@ local function begin(config_key)
   floor, max, min, ceil = math.floor, math.max, math.min, math.ceil
   P = string.sub(config_key, 1, -4)
   for _, forget in ipairs(fresh_parts) do forget() end
-  -- While a cluster moves this slot, keys are missing here or not here yet: two that never exist make
-  -- the server refuse now, on either side, and not in the middle of the writes.
-  call('EXISTS', P .. '-', P .. '--')
+  -- While a cluster moves this slot a key that is not here may be elsewhere already, and the server
+  -- refuses to look: one that never exists makes it do so now, and not in the middle of the writes.
+  call('EXISTS', P .. '-')
   read_hash(P .. 'run', R.v)
   C = config(config_key)
   read_clock()
