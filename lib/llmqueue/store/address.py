@@ -94,7 +94,8 @@ def _parsed(url: str) -> Address:
     min_replicas = _count(own.get("min_replicas"), default=1 if kind == "sentinel" else 0)
     if kind == "server":
         _ = parts.port  # raises for what is no number
-        return Address(kind, parts.geturl(), (), "", min_replicas)
+        plain = url.partition("?")[0] + (f"?{parts.query}" if rest else "")
+        return Address(kind, plain, (), "", min_replicas)
     hosts = _hosts(parts, _DEFAULT_PORTS[kind])
     primary, database = _path(parts, kind)
     return Address(

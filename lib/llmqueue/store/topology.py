@@ -97,6 +97,11 @@ def _options(address: Address, timeout_seconds: float | None) -> dict[str, Any]:
     }
 
 
+def _verify_options(pool: Any) -> None:
+    """A connection that is never used: redis-py would refuse an unknown option at the first call."""
+    pool.connection_class(**pool.connection_kwargs)
+
+
 class _One:
     """What a client with one connection pool does."""
 
@@ -126,6 +131,7 @@ class Server(_One):
     def __init__(self, address: Address, timeout_seconds: float | None) -> None:
         self._address = address
         self.client = self._open(timeout_seconds)
+        _verify_options(self.client.connection_pool)
 
     def _open(self, timeout_seconds: float | None) -> Any:
         # A unix socket has no keep-alive, and redis-py refuses the option for it.
@@ -164,6 +170,7 @@ class Watched(_One):
             },
         )
         self.client = self._open(timeout_seconds)
+        _verify_options(self.client.connection_pool)
 
     def _open(self, timeout_seconds: float | None) -> Any:
         options = dict(self._options, socket_timeout=timeout_seconds)
