@@ -98,7 +98,7 @@ def _options(address: Address, timeout_seconds: float | None) -> dict[str, Any]:
 
 
 def _verify_options(pool: Any) -> None:
-    """A connection that is never used: redis-py would refuse an unknown option at the first call."""
+    """Make a connection and drop it: else redis-py refuses an option at the first call only."""
     pool.connection_class(**pool.connection_kwargs)
 
 
