@@ -187,6 +187,7 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
                 "idempotencySeconds": 70,
                 "suspend": True,
             },
+            redis={"durability": "Strict"},
         )
     )
     expected = QueueConfig(
@@ -211,6 +212,7 @@ def test_every_field_of_a_queue_comes_from_the_spec() -> None:
         retention=Retention(30, 40, 50, 60),
         idempotency_seconds=70,
         job_deadline_seconds=44.0,
+        durability="Strict",
     )
     assert config == expected
     default = QueueConfig("", "", ProviderType.OPENAI)
