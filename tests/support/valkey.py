@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
+import random
 import shutil
 import signal
 import socket
@@ -22,10 +24,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that was free a moment ago.
+
+    Below those that the system gives to outgoing connections, which would take it meanwhile.
+    """
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(15_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 _LIBC = ctypes.CDLL(None)
