@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from llmqueue.config import RegistryEntry
-from llmqueue.errors import StoreError, UnknownJob, UnknownQueue
+from llmqueue.errors import StoreError, StoreUnavailable, UnknownJob, UnknownQueue
 from llmqueue.store import codec, durability, keys
 from llmqueue.store.address import parse_address
 from llmqueue.store.connection import translated
@@ -112,6 +112,8 @@ class Executor:
             except StoreError as exc:
                 await self.topology.find_anew()
                 return answers | dict.fromkeys(budgets[start:], exc)
+            if any(isinstance(answer, StoreUnavailable) for answer in found):
+                await self.topology.find_anew()
             answers |= zip(part, found, strict=True)
         return answers
 
@@ -133,6 +135,9 @@ class Executor:
         if not isinstance(answer, Exception):
             return answer
         try:
+            if not isinstance(answer, ResponseError):  # its node is away: once is enough to wait
+                with translated():
+                    raise answer
             return await self.run(name, budget, *args)
         except StoreError as exc:
             return exc

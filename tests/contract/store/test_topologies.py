@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -141,6 +142,16 @@ async def test_budgets_on_all_nodes_in_one_look(three: ClusterOfThree) -> None:
     assert len(owners) == 3
     found = await store.snapshots(dict.fromkeys(names, 0.0))
     assert [each.queues[0].enqueued for each in found.values()] == [1] * 12  # type: ignore[union-attr]
+    away = await three.owner(key_slot(b"{q:default/n0}:cfg"))
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    away.process.send_signal(signal.SIGSTOP)
+    found = await store.snapshots(dict.fromkeys(names, 0.0))
+    away.process.send_signal(signal.SIGCONT)
+    assert loop.time() - begun < 15, "each budget of the node that hangs was waited for"
+    kinds = {name: isinstance(each, StoreUnavailable) for name, each in found.items()}
+    assert kinds["default/n0"]
+    assert not all(kinds.values())
     await store.close()
 
 
