@@ -1,12 +1,17 @@
-"""What holds for every test: how hypothesis searches."""
+"""What holds for every test: how hypothesis searches, and the store that tests share."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support.topologies import ClusterOfThree, SentinelSet
+from support.valkey import ValkeyServer
 
 # No deadline: on a shared machine a slow example says nothing about the code. What the search
 # covers is bounded by max_examples, which each test may set for itself.
@@ -32,3 +37,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.serial)
         if _CLUSTER in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def valkey_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """One store for all tests of a process that ask for it; each empties it before its start.
+
+    A folder whose tests run on other topologies names them by an indirect parameter.
+    """
+    kinds = {"server": ValkeyServer, "sentinel": SentinelSet, "cluster": ClusterOfThree}
+    store = kinds[getattr(request, "param", "server")]()
+    asyncio.run(store.start())
+    try:
+        yield store.url
+    finally:
+        asyncio.run(store.__aexit__())

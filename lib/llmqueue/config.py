@@ -148,6 +148,7 @@ class QueueConfig:
     """Calls in flight of each band, the most urgent first; empty = no band has a limit."""
     handlers: bool = False
     """Its workers have handlers: jobs may name one, and failures are reported as jobs."""
+    durability: Literal["Standard", "Strict"] = "Standard"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
-from llmqueue.errors import StoreError
+from llmqueue.errors import StoreError, UsageError
 from llmqueue.spec import LLMQueue
-from llmqueue.store import RedisStore, connect
+from llmqueue.store import RedisStore, carries_credentials, connect
 from llmqueue_operator.errors import UnusableConnection
 from llmqueue_operator.pods import WorkerRedis
-
-_SCHEMES = ("redis", "rediss", "unix")
-_SECRET = {"password", "username"}
-"""Parameters of a URL's query that redis-py reads."""
 
 
 @dataclass(slots=True)
@@ -104,11 +99,8 @@ class Connections:
 def _has_password(name: str, url: str) -> bool:
     """Raises UnusableConnection for what is no URL, without it: it may hold a password."""
     try:
-        parts = urlsplit(url)
-        if parts.scheme not in _SCHEMES or not (parts.netloc or parts.scheme == "unix"):
-            raise ValueError
-        return "@" in parts.netloc or not _SECRET.isdisjoint(parse_qs(parts.query))
-    except ValueError:
+        return carries_credentials(url)
+    except UsageError:
         raise UnusableConnection(
             f"spec.redis.connection: the URL of {name} in the operator's settings is none"
         ) from None

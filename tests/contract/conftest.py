@@ -1,25 +1,24 @@
-"""One real server for all contract tests of a process, emptied before each."""
+"""One real store of each topology for all contract tests of a process, emptied before each."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from llmqueue.store import RedisStore
 from support.storebench import StoreBench
-from support.valkey import ValkeyServer
+
+TOPOLOGIES = ("server", "sentinel", "cluster")
+ONE_SERVER = "test_state_machine.py"
+"""It reads raw structures after each of thousands of steps; what a topology changes is between the
+steps, where the other tests look."""
 
 
-@pytest.fixture(scope="session")
-def valkey_url() -> Iterator[str]:
-    server = ValkeyServer()
-    asyncio.run(server.start())
-    try:
-        yield server.url
-    finally:
-        asyncio.run(server.stop())
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "valkey_url" in metafunc.fixturenames:
+        kinds = TOPOLOGIES[:1] if metafunc.definition.path.name == ONE_SERVER else TOPOLOGIES
+        metafunc.parametrize("valkey_url", kinds, indirect=True, scope="session")
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from llmqueue.store.port import (
     ClaimReply,
     ClaimRequest,
     Grant,
+    Held,
     Settlement,
     SettleReply,
 )
@@ -189,6 +190,20 @@ async def drain_queue(bench: StoreBench, *, slots: int = 32) -> Sequence[str]:
 
 async def beat(bench: StoreBench, worker: str = "w:1", **leases: str) -> BeatReply:
     return await bench.store.beat(Beat(bench.queue, worker, 8, leases))
+
+
+def known_of(grant: Grant, *, sent_seconds: float | None = None) -> Held:
+    """What a worker says of a lease of its own."""
+    return Held(grant.input_tokens, grant.output_tokens, sent_seconds)
+
+
+async def assert_leases(
+    bench: StoreBench, *grants: Grant, worker: str = "w:1", sent_seconds: float | None = None
+) -> BeatReply:
+    """A heartbeat of a worker that knows what it holds."""
+    leases = {grant.id: grant.fence for grant in grants}
+    known = {grant.id: known_of(grant, sent_seconds=sent_seconds) for grant in grants}
+    return await bench.store.beat(Beat(bench.queue, worker, 8, leases, held=known))
 
 
 async def after_lease(bench: StoreBench) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
+import random
 import shutil
 import signal
 import socket
@@ -22,10 +24,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that was free a moment ago.
+
+    Below those that the system gives to outgoing connections, which would take it meanwhile.
+    """
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(15_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 _LIBC = ctypes.CDLL(None)
@@ -61,8 +67,12 @@ class ValkeyServer:
 
     @property
     def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the server is not running"
-        return self._process.pid
+        return self._process
 
     @property
     def running(self) -> bool:
@@ -79,7 +89,8 @@ class ValkeyServer:
                 raise RuntimeError(f"valkey-server did not start:\n{log.read_text()[-2000:]}")
             await asyncio.sleep(0.02)
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def arguments(self) -> list[str]:
+        """Of the command line."""
         options = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -93,11 +104,11 @@ class ValkeyServer:
             **({"unixsocket": str(self.socket), "unixsocketperm": "700"} if self.socket else {}),
             **self._options,
         }
-        args = [str(get_binary_path())]
-        for name, value in options.items():
-            args += [f"--{name}", value]
+        return [text for name, value in options.items() for text in (f"--{name}", value)]
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            args,
+            [str(get_binary_path()), *self.arguments()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -143,12 +154,11 @@ class ValkeyServer:
 
     async def pause(self, seconds: float) -> None:
         """Let it hang (SIGSTOP): connections stay open, nothing answers."""
-        assert self._process is not None, "the server is not running"
-        self._process.send_signal(signal.SIGSTOP)
+        self.process.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signal.SIGCONT)
 
     async def __aenter__(self) -> Self:
         await self.start()

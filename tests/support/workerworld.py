@@ -12,6 +12,7 @@ from llmqueue.errors import StoreUnavailable
 from llmqueue.store import RedisStore
 from support.fakeprovider import FakeProviderProcess
 from support.storebench import StoreBench
+from support.topologies import ClusterOfThree, SentinelSet
 from support.valkey import ValkeyServer
 from support.workerprocess import WorkerProcess, eventually
 
@@ -22,7 +23,7 @@ class World:
     """One queue with a lease of 2 s, and whoever serves it."""
 
     def __init__(
-        self, server: ValkeyServer, fake: FakeProviderProcess, bench: StoreBench, folder: Path
+        self, server: Any, fake: FakeProviderProcess, bench: StoreBench, folder: Path
     ) -> None:
         self.server, self.fake, self.bench, self.folder = server, fake, bench, folder
 
@@ -88,13 +89,18 @@ class World:
 
 
 @asynccontextmanager
-async def running_world(folder: Path) -> AsyncIterator[World]:
-    """All of it, but no worker yet."""
-    async with ValkeyServer() as server, FakeProviderProcess() as fake:
-        store = RedisStore(server.url)
+async def running_world(
+    folder: Path,
+    *,
+    server: ValkeyServer | SentinelSet | ClusterOfThree | None = None,
+    **queue: Any,
+) -> AsyncIterator[World]:
+    """All of it, but no worker yet; `queue` are fields of its configuration."""
+    async with server or ValkeyServer() as running, FakeProviderProcess() as fake:
+        store = RedisStore(running.url)
         bench = StoreBench(store)
-        await bench.configure(budget={"lease_seconds": LEASE_SECONDS})
+        await bench.configure(budget={"lease_seconds": LEASE_SECONDS}, queue=queue)
         try:
-            yield World(server, fake, bench, folder)
+            yield World(running, fake, bench, folder)
         finally:
             await store.close()

@@ -55,6 +55,7 @@ class Attempt:
         "own_code",
         "recording",
         "sent",
+        "sent_at",
         "started_at",
         "stop",
         "task",
@@ -82,6 +83,8 @@ class Attempt:
         """The store was asked, so it may hold the job as sent."""
         self.sent = False
         """The store said ok: bytes may have left."""
+        self.sent_at = 0.0
+        """When it said so."""
         self.finished = False
         """The call is over; what came of it is on its way to the store."""
         self.own_code = False
@@ -98,7 +101,7 @@ class Attempt:
         """Ask whether the request may leave now. Raises NotSent: it must not."""
         self.asked = True
         await self._ask(self)
-        self.sent = True
+        self.sent, self.sent_at = True, asyncio.get_running_loop().time()
 
     def close_call(self) -> None:
         """A handler's call is settled; the run goes on."""

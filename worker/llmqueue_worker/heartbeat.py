@@ -88,6 +88,7 @@ class Heartbeat:
             credential=self._fingerprint(),
             ready=self.ready,
             pid=os.getpid(),
+            held=self._in_flight.held(now),
         )
 
     def _fingerprint(self) -> str:

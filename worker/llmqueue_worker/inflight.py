@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from llmqueue.store.port import Held
 from llmqueue_worker.attempt import Attempt
 
 
@@ -46,6 +47,19 @@ class InFlight:
     def leases(self) -> dict[str, str]:
         """Job id → fence, the newest one of a job."""
         return {attempt.grant.id: fence for fence, attempt in self._attempts.items()}
+
+    def held(self, now: float) -> dict[str, Held]:
+        """Job id → what a store is told that lost the lease; of one that ends unsent, nothing."""
+        newest = {attempt.grant.id: attempt for attempt in self._attempts.values()}
+        return {
+            job: Held(
+                attempt.grant.input_tokens,
+                attempt.grant.output_tokens,
+                now - attempt.sent_at if attempt.sent else None,
+            )
+            for job, attempt in newest.items()
+            if attempt.sent or not (attempt.finished or attempt.stop)
+        }
 
     def longest_remaining(self, now: float) -> float:
         """Seconds until the last call is over at the latest; 0 with none."""

@@ -262,11 +262,11 @@ async def serving(
 
 
 async def _configure(run: Up, groups: Sequence[LocalGroup], url: str) -> None:
-    for warning in await run.store.check():
-        run.journal.say("store-warning", warning)
     run.adopt(groups)
     for controller in run.controllers.values():
         await controller.configure()
+    for warning in await run.store.check():  # with the queues: a Strict one asks for more
+        run.journal.say("store-warning", warning)
     note = {"pid": os.getpid(), "redis_url": url, "started_at": time.time()}
     if run.embedded is not None:
         note["socket"] = run.embedded.socket

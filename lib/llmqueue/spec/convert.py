@@ -146,6 +146,7 @@ def queue_config(queue: LLMQueue) -> QueueConfig:
         per_tenant=_tenant_limits(spec.limits.per_tenant),
         band_max_in_flight=_band_limits(spec.limits.max_in_flight_per_band),
         handlers=spec.worker.handlers is not None,
+        durability=spec.redis.durability,
     )
 
 

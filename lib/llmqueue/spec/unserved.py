@@ -12,6 +12,5 @@ def unserved_fields(queue: LLMQueue) -> tuple[str, ...]:
         "spec.spend.caps": bool(spec.spend.caps),
         "spec.spend.features": bool(spec.spend.features),
         "spec.spend.prices": bool(spec.spend.prices),
-        "spec.redis.durability": spec.redis.durability == "Strict",
     }
     return tuple(path for path, is_asked in asked.items() if is_asked)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from llmqueue.store.address import carries_credentials
 from llmqueue.store.redis import RedisStore
 
 
 async def connect(url: str) -> RedisStore:
-    """Open the store at a Redis URL (redis://, rediss://, unix://).
+    """Open the store at a Redis URL; address.py has its forms.
 
     Raises UsageError (not a URL), StoreUnavailable, StoreMisconfigured.
     """
@@ -19,4 +20,4 @@ async def connect(url: str) -> RedisStore:
     return store
 
 
-__all__ = ["RedisStore", "connect"]
+__all__ = ["RedisStore", "carries_credentials", "connect"]

@@ -20,7 +20,7 @@ from llmqueue.days import day_starts
 from llmqueue.job import NewJob, band_of
 from llmqueue.outcome import LimitHint
 from llmqueue.states import JobState, LimitUnit, OutcomeClass
-from llmqueue.store.port import FinishedCall, Settlement
+from llmqueue.store.port import FinishedCall, Held, Settlement
 
 STATES = {
     "R": JobState.READY,
@@ -215,6 +215,17 @@ def new_job_json(job: NewJob) -> str:
             }
         )
     )
+
+
+_NOT_HELD = ("", "", "")
+
+
+def held_fields(held: Held | None) -> tuple[str | int, str | int, str | int]:
+    """Of a lease for heartbeat.lua: ms since it was sent (-1: it was not), reserved tokens."""
+    if held is None:
+        return _NOT_HELD
+    sent_ms = -1 if held.sent_seconds is None else milliseconds(held.sent_seconds)
+    return sent_ms, held.input_tokens, held.output_tokens
 
 
 def _derived_wait(hints: Sequence[LimitHint], charge: int) -> tuple[int | None, int | None]:

@@ -1,22 +1,20 @@
-"""Connections, and Redis errors as errors of ours: one path, one outcome for each kind."""
+"""Redis' errors as errors of ours: one path, one outcome for each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
     ClusterDownError,
+    MovedError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
     TryAgainError,
@@ -24,49 +22,14 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from llmqueue.errors import QueueFull, StoreMisconfigured, StoreUnavailable, UsageError
+from llmqueue.errors import QueueFull, StoreMisconfigured, StoreUnavailable
 
 _NOT_NOW = ("NOREPLICAS", "MISCONF", "BUSY", "UNKILLABLE", "UNBLOCKED", "NOMASTERLINK")
 """Error words that redis-py has no exception for; it leaves them at the start of the message."""
 _NOT_NOW_ERRORS = (ReadOnlyError, ClusterDownError, TryAgainError, AskError)
-COMMAND_TIMEOUT_SECONDS = 5.0
-CONNECT_TIMEOUT_SECONDS = 3.0
-
-
-def redacted(url: str) -> str:
-    """The URL without its password, for people to read; of what is no URL only that."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "***"
-    if not parts.netloc and parts.scheme != "unix":
-        return "***"  # without a scheme a password is anywhere
-    if "password=" in parts.query:
-        parts = parts._replace(query="***")
-    if "@" in parts.netloc:
-        parts = parts._replace(netloc="***@" + parts.netloc.rsplit("@", 1)[1])
-    return parts.geturl()
-
-
-def open_client(url: str, *, timeout_seconds: float | None = COMMAND_TIMEOUT_SECONDS) -> Redis:
-    """A client that never repeats a command by itself: a script may have run, only we know
-    which may run twice.
-
-    Raises UsageError for a URL that is none.
-    """
-    # A unix socket has no keep-alive, and redis-py refuses the option for it.
-    tcp_only = {} if url.startswith("unix://") else {"socket_keepalive": True}
-    try:
-        client: Redis = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
-            url,
-            socket_timeout=timeout_seconds,
-            socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            **tcp_only,
-        )
-    except ValueError as exc:
-        raise UsageError(f"{redacted(url)!r} is not a Redis URL: {exc}") from None
-    return client
+_MOVING = ("attempted to access a non local key", "attempted to execute a")
+"""What a cluster says of a script while its slot moves, or while it is down (Redis and Valkey begin
+the sentence differently)."""
 
 
 @contextmanager
@@ -80,6 +43,8 @@ def translated() -> Generator[None]:
         raise StoreUnavailable(f"Redis cannot be reached: {exc or type(exc).__name__}") from exc
     except ResponseError as exc:
         raise _response_error(exc) from exc
+    except RedisClusterException as exc:
+        raise _cluster_error(exc) from exc
     except RedisError as exc:
         raise StoreUnavailable(f"Redis failed: {exc}") from exc
 
@@ -91,6 +56,24 @@ def _response_error(exc: ResponseError) -> Exception:
         return QueueFull("Redis has used up its memory; no job can be taken until some are done")
     if isinstance(exc, NoPermissionError):
         return StoreMisconfigured(f"Redis refuses the credentials: {text}")
+    if isinstance(exc, MovedError):
+        return StoreMisconfigured(
+            "this Redis is one node of a cluster: its URL must begin with redis+cluster://"
+        )
+    if any(words in text.lower() for words in _MOVING):
+        return StoreUnavailable(f"Redis is not ready, the cluster moves slots: {text}")
     if isinstance(exc, _NOT_NOW_ERRORS) or text.split(" ", 1)[0] in _NOT_NOW:
         return StoreUnavailable(f"Redis is not ready: {text}")
     return StoreMisconfigured(f"Redis does not hold what llmqueue expects: {text}")
+
+
+def _cluster_error(exc: RedisClusterException) -> Exception:
+    """The cluster's map could not be read; what its nodes said is the cause."""
+    cause = exc.__cause__
+    if isinstance(cause, AuthenticationError | AuthorizationError | NoPermissionError):
+        return StoreMisconfigured(f"Redis refuses the credentials: {cause}")
+    if isinstance(cause, RedisClusterException):
+        return StoreMisconfigured(
+            "this Redis is no cluster: its URL must begin with redis:// or redis+sentinel://"
+        )
+    return StoreUnavailable(f"Redis cannot be reached: {exc}")

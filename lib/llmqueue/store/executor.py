@@ -9,10 +9,12 @@ from typing import Any
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from llmqueue.config import RegistryEntry
-from llmqueue.errors import StoreError, UnknownJob, UnknownQueue
-from llmqueue.store import codec, keys
-from llmqueue.store.connection import open_client, translated
+from llmqueue.errors import StoreError, StoreUnavailable, UnknownJob, UnknownQueue
+from llmqueue.store import codec, durability, keys
+from llmqueue.store.address import parse_address
+from llmqueue.store.connection import translated
 from llmqueue.store.scripts import library, script_when_full
+from llmqueue.store.topology import Topology, open_topology
 
 REGISTRY_SECONDS = 5.0
 """How long a copy of the registry is trusted; unknown names are looked up at once."""
@@ -32,45 +34,69 @@ class Executor:
     blocking: Any
 
     def __init__(self, url: str) -> None:
-        self.client = open_client(url)
-        self.blocking = open_client(url, timeout_seconds=MAX_BLOCK_SECONDS + BLOCK_MARGIN_SECONDS)
-        self._url = url
+        address = parse_address(url)
+        self.topology: Topology = open_topology(address)
+        self._waiting = open_topology(
+            address, timeout_seconds=MAX_BLOCK_SECONDS + BLOCK_MARGIN_SECONDS
+        )
+        self.client, self.blocking = self.topology.client, self._waiting.client
+        self._min_replicas = address.min_replicas
         self._entries: dict[str, RegistryEntry] = {}
         self._budgets: dict[str, str] = {}
+        self._strict: set[str] = set()
+        """Budgets with a Strict queue."""
         self._read_at = -REGISTRY_SECONDS
 
     def subscriber(self) -> Any:
         """A client of its own for pub/sub: it waits for ever."""
-        return open_client(self._url, timeout_seconds=None)
+        return self.topology.listener()
 
     async def run(self, name: str, budget: str, *args: Argument) -> Any:
         """Call a function of the library on a budget's keys.
 
-        Raises StoreUnavailable (it may have run), StoreMisconfigured, QueueFull (out of memory).
+        Returns once a Strict budget's step is durable. Raises StoreUnavailable (it may have run),
+        StoreMisconfigured, QueueFull (out of memory).
         """
-        function = library().function(name)
         key = keys.prefix(budget) + "cfg"
+        strict = budget in self._strict and name not in durability.NOT_RELIED_ON
+        call = ("FCALL", library().function(name), 1, key, *args)
         try:
             with translated():
                 try:
-                    return await self.client.fcall(function, 1, key, *args)
+                    return await self._ask(key, call, strict=strict)
                 except ResponseError as exc:
                     if "Function not found" not in str(exc):
                         raise
-                return await self._load_and_call(name, key, args)
+                return await self._load_and_call(name, key, call, strict=strict)
         except StoreError:
-            await self.client.connection_pool.disconnect(inuse_connections=False)
+            await self.topology.find_anew()
             raise
 
-    async def _load_and_call(self, name: str, key: str, args: Sequence[Argument]) -> Any:
+    async def write(self, key: str, *command: Argument, strict: bool) -> None:
+        """A plain command, durable before this returns where `strict`."""
+        with translated():
+            await self._ask(key, (*command[:1], key, *command[1:]), strict=strict)
+
+    async def _ask(self, key: str, command: Sequence[Argument], *, strict: bool) -> Any:
+        waits = durability.request(self._min_replicas) if strict else []
+        answer, *acknowledged = await self.topology.ask([(key, each) for each in (command, *waits)])
+        if isinstance(answer, Exception):
+            raise answer
+        if acknowledged:
+            durability.verify(acknowledged[-1], self._min_replicas)
+        return answer
+
+    async def _load_and_call(
+        self, name: str, key: str, call: Sequence[Argument], *, strict: bool
+    ) -> Any:
         try:
-            await self.client.function_load(library().source, replace=True)
+            await self._ask(key, ("FUNCTION LOAD", "REPLACE", library().source), strict=False)
         except OutOfMemoryError:
             script = script_when_full(name)
             if script is None:
                 raise
-            return await self.client.eval(script, 1, key, *args)
-        return await self.client.fcall(library().function(name), 1, key, *args)
+            call = ("EVAL", script, *call[2:])
+        return await self._ask(key, call, strict=strict)
 
     async def run_many(self, name: str, calls: Mapping[str, Sequence[Argument]]) -> dict[str, Any]:
         """One function on many budgets (budget → arguments), in pipelines.
@@ -84,18 +110,21 @@ class Executor:
             try:
                 found = await self._pipeline(name, {budget: calls[budget] for budget in part})
             except StoreError as exc:
-                await self.client.connection_pool.disconnect(inuse_connections=False)
+                await self.topology.find_anew()
                 return answers | dict.fromkeys(budgets[start:], exc)
+            if any(isinstance(answer, StoreUnavailable) for answer in found):
+                await self.topology.find_anew()
             answers |= zip(part, found, strict=True)
         return answers
 
     async def _pipeline(self, name: str, calls: Mapping[str, Sequence[Argument]]) -> list[Any]:
         """Answers in order; a refused call's StoreError stands for its answer."""
-        function, pipeline = library().function(name), self.client.pipeline(transaction=False)
-        for budget, args in calls.items():
-            pipeline.fcall(function, 1, keys.prefix(budget) + "cfg", *args)
+        function = library().function(name)
+        found = {budget: keys.prefix(budget) + "cfg" for budget in calls}
         with translated():
-            answers = await pipeline.execute(raise_on_error=False)
+            answers = await self.topology.ask(
+                [(found[b], ("FCALL", function, 1, found[b], *args)) for b, args in calls.items()]
+            )
         return [
             await self._redeem(name, budget, args, answer)
             for (budget, args), answer in zip(calls.items(), answers, strict=True)
@@ -103,9 +132,12 @@ class Executor:
 
     async def _redeem(self, name: str, budget: str, args: Sequence[Argument], answer: Any) -> Any:
         """An answer, or what a single call makes of an error: it loads a missing library."""
-        if not isinstance(answer, ResponseError):
+        if not isinstance(answer, Exception):
             return answer
         try:
+            if not isinstance(answer, ResponseError):  # its node is away: once is enough to wait
+                with translated():
+                    raise answer
             return await self.run(name, budget, *args)
         except StoreError as exc:
             return exc
@@ -115,6 +147,20 @@ class Executor:
         for entry in entries:
             self._entries[entry.config.queue] = entry
             self._budgets[entry.code] = entry.config.budget
+        self._find_strict()
+
+    def expect_strict(self, budget: str) -> None:
+        """Of a budget that is about to be written: its first step already waits."""
+        self._strict.add(budget)
+
+    async def any_strict(self) -> bool:
+        """Whether the registry has a Strict queue."""
+        await self.entries()
+        return bool(self._strict)
+
+    def _find_strict(self) -> None:
+        configs = [entry.config for entry in self._entries.values()]
+        self._strict = {each.budget for each in configs if each.durability == durability.STRICT}
 
     def drop(self, queue: str) -> None:
         """What was just taken out of the registry."""
@@ -135,6 +181,7 @@ class Executor:
                 for name, value in raw.items()
                 if name.startswith(b"c:")
             }
+            self._find_strict()
             self._read_at = time.monotonic()
         return self._entries
 
@@ -175,5 +222,5 @@ class Executor:
         return budget
 
     async def close(self) -> None:
-        await self.client.aclose()
-        await self.blocking.aclose()
+        await self.topology.close()
+        await self._waiting.close()

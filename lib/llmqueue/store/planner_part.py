@@ -11,7 +11,7 @@ from typing import Any
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
 from llmqueue.errors import InvalidResource, StoreError
 from llmqueue.states import JobState
-from llmqueue.store import codec, keys
+from llmqueue.store import codec, durability, keys
 from llmqueue.store.connection import translated
 from llmqueue.store.executor import Executor
 from llmqueue.store.port import BudgetSnapshot, LimitView, PauseView, QueueSnapshot, WorkerView
@@ -128,6 +128,9 @@ class PlannerPart:
             if queue.budget != budget.budget:
                 raise InvalidResource(f"{queue.queue} is not on budget {budget.budget}")
         code = await self._code(budget.budget)
+        strict = any(queue.durability == durability.STRICT for queue in queues)
+        if strict:
+            self._redis.expect_strict(budget.budget)
         flat = [text for queue in queues for text in (queue.queue, codec.queue_json(queue))]
         epoch, generation = await self._redis.run(
             "configure",
@@ -140,9 +143,8 @@ class PlannerPart:
             RegistryEntry(queue, code, budget.limits, budget.token_rule, generation)
             for queue in queues
         ]
-        fields = {f"q:{each.config.queue}": codec.entry_json(each) for each in entries}
-        with translated():
-            await self._redis.client.hset(keys.REGISTRY, mapping=fields)
+        fields = [text for e in entries for text in (f"q:{e.config.queue}", codec.entry_json(e))]
+        await self._redis.write(keys.REGISTRY, "HSET", *fields, strict=strict)
         self._redis.remember(entries)
         return str(epoch.decode())
 

@@ -161,10 +161,22 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What a worker knows of a lease: enough to give it back to a store that has lost it."""
+
+    input_tokens: int
+    output_tokens: int
+    """What its claim reserved."""
+    sent_seconds: float | None = None
+    """How long ago its request left; None: it has not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A worker's heartbeat: renews its leases and shows it to the planner.
 
-    `leases` maps job id → fence.
+    `leases` maps job id → fence, `held` job id → what the store may have to be told of it again,
+    after a failover; a lease that is not in it is renewed, and never taken back.
     """
 
     queue: str
@@ -175,6 +187,7 @@ class Beat:
     credential: str = ""
     ready: bool = True
     pid: int = 0
+    held: Mapping[str, Held] = field(default_factory=dict[str, Held])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ _SHARED = (
     "_failures.lua",
     "_workers.lua",
     "_housekeeping.lua",
+    "_asserted.lua",
     "_library.lua",
 )
 _REFUSED_WHEN_FULL = frozenset({"enqueue", "batch_open"})

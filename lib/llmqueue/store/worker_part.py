@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from llmqueue.errors import UnknownQueue
+from llmqueue.errors import StoreUnavailable, UnknownQueue
 from llmqueue.job import MAX_PROGRESS_CHARACTERS
 from llmqueue.states import RefusalReason, WaitReason
 from llmqueue.store import codec, keys
@@ -98,6 +98,10 @@ class WorkerPart(CallsPart):
             result = await self._inline(budget, item.fence, item.outcome.result or b"")
             args += [codec.settlement_json(item, now=now), result, codec.record_json(item)]
         raw = await self._redis.run("settle", budget, *args)
+        if any(verdict == b"again" for verdict, _ in raw):
+            raise StoreUnavailable(
+                "a result was written to a server that is no primary any more: settle again"
+            )
         return [
             SettleReply(verdict.decode(), codec.STATES.get(letter.decode()))
             for verdict, letter in raw
@@ -120,7 +124,11 @@ class WorkerPart(CallsPart):
         )
 
     async def beat(self, beat: Beat) -> BeatReply:
-        flat = [text for pair in beat.leases.items() for text in pair]
+        flat = [
+            text
+            for job_id, fence in beat.leases.items()
+            for text in (job_id, fence, *codec.held_fields(beat.held.get(job_id)))
+        ]
         draining, lost, cancelled = await self._redis.run(
             "heartbeat",
             await self._redis.budget(beat.queue),

@@ -12,7 +12,8 @@ from redis import exceptions as errors
 from llmqueue.errors import QueueFull, StoreMisconfigured, StoreUnavailable, UsageError
 from llmqueue.outcome import Usage
 from llmqueue.store import RedisStore, connect
-from llmqueue.store.connection import redacted, translated
+from llmqueue.store.address import redacted
+from llmqueue.store.connection import translated
 from support.storebench import StoreBench
 from support.valkey import ValkeyServer, free_port
 

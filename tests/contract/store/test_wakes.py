@@ -8,25 +8,29 @@ from typing import Any
 import pytest
 
 from llmqueue.errors import QueueFull
+from llmqueue.store import keys
 from support.storebench import StoreBench
+
+MARK = "that was all"
 
 
 class Ear:
     """Hears what is published, in order."""
 
-    def __init__(self, subscription: Any) -> None:
-        self._subscription = subscription
+    def __init__(self, bench: StoreBench, subscription: Any) -> None:
+        self._bench, self._subscription = bench, subscription
 
     async def heard(self) -> list[str]:
-        """Since the last time; what was published before is here, since Redis keeps the order."""
+        """Since the last time; what its server published before the mark comes before it."""
+        publish = ("PUBLISH", keys.WAKE_CHANNEL, MARK)
+        await self._bench.store._redis.topology.ask([(self._bench.key("cfg"), publish)])
         found = []
-        await self._subscription.ping()
         while True:
             message = await self._subscription.get_message(timeout=5.0)
-            assert message is not None, "not even the answer to a ping"
-            if message["type"] == "pong":
-                return found
+            assert message is not None, "not even the mark"
             if message["type"] == "message":
+                if message["data"].decode() == MARK:
+                    return found
                 found.append(message["data"].decode())
 
 
@@ -34,8 +38,8 @@ class Ear:
 async def ear(bench: StoreBench) -> AsyncIterator[Ear]:
     client = bench.store._redis.subscriber()
     async with client.pubsub() as subscription:
-        await subscription.subscribe("llmqueue:wake")
-        yield Ear(subscription)
+        await subscription.subscribe(keys.WAKE_CHANNEL)
+        yield Ear(bench, subscription)
     await client.aclose()
 
 

@@ -1,26 +1,14 @@
-"""One real server for the tests of this folder, emptied before each, and connections to it."""
+"""The shared server, emptied before each test of this folder, and connections to it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from llmqueue.store import RedisStore
 from llmqueue_operator.connections import Connections
-from support.valkey import ValkeyServer
-
-
-@pytest.fixture(scope="session")
-def valkey_url() -> Iterator[str]:
-    server = ValkeyServer()
-    asyncio.run(server.start())
-    try:
-        yield server.url
-    finally:
-        asyncio.run(server.stop())
 
 
 @pytest.fixture

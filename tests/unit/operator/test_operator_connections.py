@@ -184,6 +184,12 @@ def test_names(tmp_path: Path) -> None:
             {"url": "redis://v:6379/0\n"}, {}, WorkerRedis(url="redis://v:6379/0"), id="the same"
         ),
         pytest.param(
+            {"url": "redis+sentinel://a:1,b:2/m"},
+            {},
+            WorkerRedis(url="redis+sentinel://a:1,b:2/m"),
+            id="Sentinels",
+        ),
+        pytest.param(
             {"url": "redis://:pw@v", "worker_url": "redis://v2"},
             {},
             WorkerRedis(url="redis://v2"),
@@ -219,6 +225,14 @@ def test_worker_redis(
     ("files", "message"),
     [
         pytest.param({"url": "redis://:geheim@v"}, "workerSecretRef", id="a password"),
+        pytest.param(
+            {"url": "redis+cluster://:geheim@a,b"}, "workerSecretRef", id="a cluster's password"
+        ),
+        pytest.param(
+            {"url": "redis+sentinel://a,b/m?sentinel_password=geheim"},
+            "workerSecretRef",
+            id="the Sentinels' password",
+        ),
         pytest.param(
             {"url": "redis://v", "worker_url": "redis://u:geheim@v"}, "workerSecretRef", id="theirs"
         ),

@@ -13,6 +13,7 @@ from llmqueue.job import MAX_RESULT_BYTES
 from llmqueue.outcome import Outcome, Usage
 from llmqueue.pricing import Priced
 from llmqueue.states import JobState, OutcomeClass, ProviderType, RefusalReason, Severity
+from llmqueue.store.port import Held
 from llmqueue_worker.attempt import Attempt
 from llmqueue_worker.batching import MOST_ITEMS
 from llmqueue_worker.booking import Bookkeeper, pricing_of, unpriced
@@ -262,6 +263,47 @@ def test_the_same_job_twice_in_one_process() -> None:
             await asyncio.sleep(60)
             assert bench.store.settled[0].fence == first
             assert bench.worker.stats.verdicts == {"fenced": 1, "settled": 1}
+
+    run_virtually(scenario())
+
+
+def test_heartbeats_tell_what_is_held() -> None:
+    """Q39: of a call, since when it is out; of an unsent job, that it is; until both are settled."""
+
+    async def scenario() -> None:
+        async with working() as bench:
+            bench.runner.connect_seconds = 5.0
+            bench.runner.seconds = 20.0
+            bench.store.add(1)
+            start(bench)
+            await asyncio.sleep(4)
+            beat = bench.store.named("beat")[-1]
+            assert beat.held == {"job-1": Held(10, 100)}
+            await asyncio.sleep(12)
+            beat = bench.store.named("beat")[-1]
+            since = beat.held["job-1"].sent_seconds
+            assert since is not None
+            assert 7 <= since <= 11
+            await asyncio.sleep(20)
+            assert bench.store.named("beat")[-1].held == {}
+
+    run_virtually(scenario())
+
+
+def test_what_is_given_back_is_not_asserted() -> None:
+    """The store has it back, or soon will: a heartbeat must not lease it again."""
+
+    async def scenario() -> None:
+        async with working() as bench:
+            bench.runner.connect_seconds = 60.0
+            bench.store.gates["release"] = asyncio.Event()
+            await run_one(bench, 1)
+            bench.worker.stop()
+            await asyncio.sleep(5)
+            beat = bench.store.named("beat")[-1]
+            assert list(beat.leases) == ["job-1"]
+            assert beat.held == {}
+            bench.store.gates["release"].set()
 
     run_virtually(scenario())
 

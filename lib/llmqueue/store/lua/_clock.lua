@@ -103,6 +103,9 @@ local function begin(config_key)
   floor, max, min, ceil = math.floor, math.max, math.min, math.ceil
   P = string.sub(config_key, 1, -4)
   for _, forget in ipairs(fresh_parts) do forget() end
+  -- While a cluster moves this slot a key that is not here may be elsewhere already, and the server
+  -- refuses to look: one that never exists makes it do so now, and not in the middle of the writes.
+  call('EXISTS', P .. '-')
   read_hash(P .. 'run', R.v)
   C = config(config_key)
   read_clock()

@@ -63,6 +63,7 @@ function H.reclaim(id, score)
     end
     return
   end
+  J.gave_back(job)
   J.refund(job)
   local beat = tonumber(call('HGET', P .. 'w:' .. (job.w or ''), 't'))
   local lost_reply = beat and beat > score - C.lease_ms

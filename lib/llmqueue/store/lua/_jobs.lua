@@ -8,7 +8,7 @@
 --   a attempts used  r runs  k crashes  x fence  X fence of a paid earlier run  w worker
 --   y what its claim charged "at input output tokens"  e sent at  z cancel asked  Z deadline passed
 --   d possible duplicate  A automatic retries of unknown outcomes  no,nt,nm retries by class
---   m why it ended  E ended at  g its list entry is still there  G payload: memory is due
+--   m why it ended  E ended at  g it is not ready, yet its list entry is still there  G payload: memory is due
 --   bi its batch  Y nano-USD of records that were dropped
 -- of a handler job also (its hash describes the call that is open):
 --   H handler  O open call "number name"  N last finished call "fence number"  J has a journal
@@ -184,9 +184,19 @@ function J.write_new(q, meta, number)
   if meta.dl then call('ZADD', key('delayed', q), int(now + meta.dl), meta.i) end
 end
 
+-- Taken back by its worker it left its list entry behind (`g`): that is its place again.
+local function still_listed(job)
+  if not job.g then return false end
+  call('HDEL', P .. 'j:' .. job.id, 'g')
+  job.g = nil
+  J.wake(job.q)
+  return true
+end
+
 -- Put to the back of its lane (new and due jobs).
 function J.append(job)
   if job.H == FAILURE then return J.list_failure(job) end
+  if still_listed(job) then return end
   Lanes.list(job, call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id))
   J.wake(job.q)
 end
@@ -194,6 +204,7 @@ end
 -- Put to the front of its band, in the order of first arrival (returned jobs).
 function J.to_front(job)
   if job.H == FAILURE then return J.list_failure(job) end
+  if still_listed(job) then return end
   call('ZADD', key('front', job.q, job.b), job.n, job.id)
   J.wake(job.q)
 end
@@ -298,8 +309,14 @@ function J.refund(job)
   V.refund(job.q, charged)
 end
 
+-- A lease ended unsent: a heartbeat of it that is still on its way must not bring it back.
+function J.gave_back(job)
+  call('SET', P .. 'gb:' .. job.x, '1', 'PX', 10 * C.lease_ms)
+end
+
 -- Give an unsent job back to the front at no cost.
 function J.release(job, fields)
+  J.gave_back(job)
   J.drop_lease(job)
   J.refund(job)
   fields = fields or {}

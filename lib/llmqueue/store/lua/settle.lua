@@ -128,12 +128,16 @@ local function settle()
   local job = J.load(item.i)
   local before = outcome_before(job)
   if before and before ~= LOST then return {'repeated', before} end
+  -- Written by a command of its own, perhaps to a server that is no primary any more.
+  if result == '\1' and call('EXISTS', P .. 'r:' .. item.x) == 0 then return {'again', ''} end
   local from = job and C and queue_cfg(job.q) and take(job)
   O.log_entry(item, before and 'correction' or from and 'call' or 'extra', record)
   if not from then
     local state = job and job.s or ''
     J.remember_outcome(item.x, state)
     if job then J.bump(job.q, 'fenced', 1) end
+    -- Another run of it is paid for in the open.
+    if job and item.s and not ENDED[job.s] then call('HSET', P .. 'j:' .. job.id, 'd', '1') end
     return {'fenced', state}
   end
   O.add_record(job, record)

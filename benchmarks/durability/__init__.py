@@ -1,0 +1,1 @@
+"""What Strict durability costs, beside Standard."""
