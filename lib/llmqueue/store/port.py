@@ -7,7 +7,7 @@ All calls are coroutines. Every one may raise `StoreUnavailable` (nothing is kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from llmqueue.batch import BatchView, NewBatch
