@@ -256,6 +256,23 @@ async def test_a_refused_try_holds_longer(bench: StoreBench) -> None:
     assert holds == [pytest.approx(seconds, abs=2) for seconds in (15, 30, 60, 60)]
 
 
+async def test_a_raise_begins_without_what_was_saved_up(bench: StoreBench) -> None:
+    """A whole second's calls at once would all be refused, where one tells as much."""
+    await configure(bench, RPM)
+    await use(bench, 295)
+    await refuse(bench)
+    await use(bench, 3)
+    await refuse(bench)
+    assert await effective(bench) == 300
+    await bench.enqueue(20)
+    await pass_time(bench, 14.5)
+    while (await effective(bench)) == 300:
+        assert len((await bench.claim(20)).grants) <= 1
+        await bench.advance(0.1)
+    reply = await bench.claim(20)
+    assert (len(reply.grants), reply.reason) == (1, WaitReason.REQUESTS)
+
+
 async def test_without_a_success_between_it_is_an_outage(bench: StoreBench) -> None:
     """429s to everything say nothing of a rate: the schedule waits them out."""
     await configure(bench, RPM)
