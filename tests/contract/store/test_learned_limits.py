@@ -314,11 +314,9 @@ async def test_a_job_above_what_was_learned_waits_for_an_empty_window(bench: Sto
     """It is within the declared limit, so it is never `too large`."""
     tokens = Limit(TOKENS, 10_000)
     await configure(bench, tokens)
-    await use(bench, 10, size=100)
-    await refuse(bench)
-    await use(bench, 10, size=100)
-    await refuse(bench)
-    assert await effective(bench, tokens) == 5000
+    await bench.enqueue(1, tokens=(1, 100))
+    await bench.settle(await granted(bench), limits=(LimitHint("tokens", 4000),))
+    assert await effective(bench, tokens) == 4000
     (job_id,) = await bench.enqueue(1, tokens=(1, 9000))
     reply = await bench.claim()
     assert (reply.reason, reply.grants) == (WaitReason.TOKENS, ())
