@@ -104,7 +104,7 @@ def _describe(status: dict[str, Any]) -> None:
         ("Done in", duration(status["eta_seconds"])),
     ]
     lines += [
-        ("Limit", f"{each['name']}: {each['effective']}, the provider's word on {each['declared']}")
+        ("Learned", f"{each['effective']} {each['name']}, where {each['declared']} are declared")
         for each in status.get("limits", ())
         if each["effective"] != each["declared"]
     ]

@@ -169,6 +169,7 @@ async def test_the_entry_of_a_job_that_is_taken_back_blocks_nobody(bench: StoreB
     grant = await bench.take()
     await replica.promote()
     await assert_leases(bench, grant)
+    await bench.advance(1)
     assert sorted(await drain_queue(bench)) == sorted(set(ids) - {grant.id})
     await bench.store.release(bench.queue, [(grant.id, grant.fence)])
     assert await drain_queue(bench) == [grant.id]
@@ -206,13 +207,13 @@ async def test_a_large_result_is_written_again(bench: StoreBench) -> None:
     await bench.send(grant)
     store, large = bench.store, b"r" * 100_000
 
-    async def nowhere(*_: Any) -> None:
-        return None
+    async def nowhere(*_: Any) -> bytes:
+        return WAITING_RESULT
 
-    kept, store._park_result = store._park_result, nowhere  # type: ignore[method-assign]
+    kept, store._inline = store._inline, nowhere  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable, match="settle again"):
         await bench.settle(grant, usage=Usage(1, 1), result=large)
     assert await bench.state(grant.id) == "sent"
-    store._park_result = kept  # type: ignore[method-assign]
+    store._inline = kept  # type: ignore[method-assign]
     assert (await bench.settle(grant, usage=Usage(1, 1), result=large)).verdict == "settled"
     assert (await store.job(grant.id)).result == large

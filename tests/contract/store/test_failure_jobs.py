@@ -220,7 +220,7 @@ async def test_cancel_and_retention(bench: StoreBench) -> None:
     dead = await die(bench)
     await bench.store.cancel(f"{dead.id}.f1")
     assert (await bench.claim()).reason is WaitReason.EMPTY
-    await bench.advance(10)
+    await bench.advance(130)
     await bench.store.snapshot(bench.budget.budget, horizon_seconds=0)
     assert [key async for key in bench.redis.scan_iter(match="*" + dead.id + "*")] == []
     assert (await queue_facts(bench)).get("free", 0) == 0

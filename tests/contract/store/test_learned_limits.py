@@ -256,6 +256,23 @@ async def test_a_refused_try_holds_longer(bench: StoreBench) -> None:
     assert holds == [pytest.approx(seconds, abs=2) for seconds in (15, 30, 60, 60)]
 
 
+async def test_a_raise_begins_without_what_was_saved_up(bench: StoreBench) -> None:
+    """A whole second's calls at once would all be refused, where one tells as much."""
+    await configure(bench, RPM)
+    await use(bench, 295)
+    await refuse(bench)
+    await use(bench, 3)
+    await refuse(bench)
+    assert await effective(bench) == 300
+    await bench.enqueue(20)
+    await pass_time(bench, 14.5)
+    while (await effective(bench)) == 300:
+        assert len((await bench.claim(20)).grants) <= 1
+        await bench.advance(0.1)
+    reply = await bench.claim(20)
+    assert (len(reply.grants), reply.reason) == (1, WaitReason.REQUESTS)
+
+
 async def test_without_a_success_between_it_is_an_outage(bench: StoreBench) -> None:
     """429s to everything say nothing of a rate: the schedule waits them out."""
     await configure(bench, RPM)
@@ -297,11 +314,9 @@ async def test_a_job_above_what_was_learned_waits_for_an_empty_window(bench: Sto
     """It is within the declared limit, so it is never `too large`."""
     tokens = Limit(TOKENS, 10_000)
     await configure(bench, tokens)
-    await use(bench, 10, size=100)
-    await refuse(bench)
-    await use(bench, 10, size=100)
-    await refuse(bench)
-    assert await effective(bench, tokens) == 5000
+    await bench.enqueue(1, tokens=(1, 100))
+    await bench.settle(await granted(bench), limits=(LimitHint("tokens", 4000),))
+    assert await effective(bench, tokens) == 4000
     (job_id,) = await bench.enqueue(1, tokens=(1, 9000))
     reply = await bench.claim()
     assert (reply.reason, reply.grants) == (WaitReason.TOKENS, ())

@@ -34,13 +34,13 @@ async def test_days_are_listed_anew_each_month() -> None:
         bench = StoreBench(store)
         day = Limit(LimitUnit.REQUESTS, 100, 86_400, "America/Los_Angeles")
         await bench.configure(budget={"limits": (day,)})
-        dates = [datetime(2026, 11, 30, 23, 59, tzinfo=UTC)]
-        found = controller(bench, wall_clock=lambda: dates[-1].timestamp())
+        times = [datetime(2026, 11, 30, 23, 59, tzinfo=UTC).timestamp()]
+        found = controller(bench, wall_clock=lambda: times[-1])
         await found.tick()
         await bench.redis.delete("llmqueue:registry")
         await found.tick()
         assert not await bench.redis.exists("llmqueue:registry")
-        dates.append(datetime(2026, 12, 1, tzinfo=UTC))
+        times.append(datetime(2026, 12, 1, tzinfo=UTC).timestamp())
         await found.tick()
         assert await bench.redis.exists("llmqueue:registry")
         await store.close()
