@@ -11,6 +11,7 @@ from llmqueue.config import Limit
 from llmqueue.errors import StoreUnavailable
 from llmqueue.outcome import Usage
 from llmqueue.states import JobState, LimitUnit, OutcomeClass
+from llmqueue.store.calls_part import WAITING_RESULT
 from support.storebench import StoreBench, after_lease, assert_leases, drain_queue
 
 
