@@ -317,6 +317,31 @@ class StoreMachine(RuleBasedStateMachine):
             if state is not None and state.decode() not in TERMINAL:
                 assert f"n{held.call - 1}" in journal.answers, "a paid answer was not kept"
 
+    @rule(worker=st.sampled_from(WORKERS), repeat=st.booleans())
+    def run_a_handler(self, worker, repeat):
+        """The usual course: a claim, and one call after the other."""
+        self.enqueue(1, 10, "", "", (1, 20), 0.0, None, True, None, "h")
+        self.claim(worker, 2, True)
+        for held in [h for h in self.held.values() if h.grant.handler == "h" and not h.sent]:
+            reply = self.ask(acquire(self.bench, held.grant, held.call, tokens=(1, 20)))
+            if reply.verdict != "granted":
+                continue
+            (ok,) = self.ask(self.bench.send(held.grant))
+            if not ok:
+                del self.held[held.grant.fence]
+                continue
+            held.tokens = max(reply.input_tokens, reply.output_tokens)
+            self.sent_calls.add((held.grant.fence, held.call))
+            self.sent_fences.add(held.grant.fence)
+            self.sent_log.append((self.ask(self.bench.now_ms()), 1, held.tokens))
+            goes_on = self.ask(finish(self.bench, held.grant, held.call))
+            if repeat:
+                assert self.ask(finish(self.bench, held.grant, held.call)) == goes_on
+            self.finished_calls.add((held.grant.fence, held.call))
+            held.acquired, held.call = False, held.call + 1
+            if not goes_on:
+                del self.held[held.grant.fence]
+
     @rule(pick=st.integers(0, 50), good=st.booleans())
     def end_run(self, pick, good):
         """A handler's own code, or that for a failure, comes to its end."""

@@ -110,7 +110,7 @@ async def test_an_end_of_its_own_has_its_own_words(bench: StoreBench) -> None:
 async def test_a_failure_that_fails_is_retried_and_reported_no_further(bench: StoreBench) -> None:
     await die(bench)
     runs = 0
-    while (reply := await bench.claim()).grants:
+    while runs < 10 and (reply := await bench.claim()).grants:
         (failure,) = reply.grants
         runs += 1
         await end_run(bench, failure, kind=OutcomeClass.TRANSIENT, message="ValueError")

@@ -90,6 +90,16 @@ async def test_a_call_of_a_run_that_was_replaced_is_an_extra(bench: StoreBench) 
     assert (await acquire(bench, grant, 3)).verdict == "lost"
 
 
+async def test_a_report_that_is_repeated_after_the_next_run_is_known(bench: StoreBench) -> None:
+    grant = await start(bench)
+    await make_call(bench, grant, 1)
+    await after_lease(bench)
+    again = await bench.take(worker="w:2")
+    await make_call(bench, again, 2)
+    assert not await finish(bench, grant, 1)
+    assert [row["kind"] for row in await ledger(bench)] == ["call", "call"]
+
+
 async def test_a_beat_ends_the_review_of_a_running_call(bench: StoreBench) -> None:
     grant = await start(bench)
     await acquire(bench, grant, 1, worst_nano_usd=900_000_000)

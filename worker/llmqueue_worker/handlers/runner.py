@@ -139,6 +139,7 @@ async def _carry_out(
     if run.attempt.stop is not None:
         progress.drop()
         raise asyncio.CancelledError
+    run.attempt.finished = True
     await progress.close()
     if isinstance(run.verdict, NotSent):
         raise run.verdict

@@ -124,7 +124,7 @@ end
 
 function O.budget_effect(item, job, id_fence)
   local class = item.c
-  if item.own or not item.s or not ANSWERED[class] then
+  if not item.s or not ANSWERED[class] then
     if R.v.brp == id_fence then R.set('brp', '') end
     return
   end

@@ -150,6 +150,28 @@ def test_own_code_goes_on_until_the_end_of_the_drain() -> None:
     play(scenario)
 
 
+def test_a_drain_does_not_lose_a_result_that_is_there() -> None:
+    async def scenario(bench: HandlerBench) -> None:
+        bench.store.gates["progress"] = asyncio.Event()
+
+        async def handler(ctx: Context) -> str:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ctx.progress(0.5), 0.1)
+            await ctx.progress(1.0)
+            return "done"
+
+        works(bench, handler)
+        await asyncio.sleep(1)
+        bench.worker.stop()
+        await asyncio.sleep(1)
+        bench.store.gates["progress"].set()
+        await bench.ended()
+        assert bench.outcome().kind is OutcomeClass.SUCCESS
+        assert bench.store.progressed[-1][1] == 1.0
+
+    play(scenario)
+
+
 def test_own_code_that_outlasts_the_drain_is_given_back() -> None:
     async def scenario(bench: HandlerBench) -> None:
         async def handler(_ctx: Context) -> str:
