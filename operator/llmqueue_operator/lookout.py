@@ -11,7 +11,7 @@ from llmqueue.config import BudgetConfig, QueueConfig
 from llmqueue.days import listed_month
 from llmqueue.errors import LlmqueueError, QueueFull, StoreError, StoreUnavailable
 from llmqueue.store import RedisStore
-from llmqueue.store.port import BudgetSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot
 from llmqueue_operator.connections import Connections
 from llmqueue_operator.errors import UnusableConnection
 from llmqueue_operator.groups import Group

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmqueue.documents import objects_at
 from llmqueue.job import BAND_NAMES
-from llmqueue.store.port import BudgetSnapshot, QueueSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot, QueueSnapshot
 from llmqueue_operator.groups import Member
 from llmqueue_operator.planning import QueuePlan
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from llmqueue.documents import object_at, objects_at
 from llmqueue.states import JobState
-from llmqueue.store.port import QueueSnapshot
+from llmqueue.store.snapshots import QueueSnapshot
 from llmqueue_operator.planning import Condition, ConditionType, QueuePlan, Reason
 
 NUMBERS_SECONDS = 30.0

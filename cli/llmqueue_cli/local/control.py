@@ -9,7 +9,8 @@ from dataclasses import replace
 from llmqueue.days import listed_month
 from llmqueue.errors import LlmqueueError, StoreError
 from llmqueue.states import JobState, LimitUnit
-from llmqueue.store.port import BudgetSnapshot, PlannerStore
+from llmqueue.store.port import PlannerStore
+from llmqueue.store.snapshots import BudgetSnapshot
 from llmqueue_cli.local.deployment import LocalGroup, LocalQueue
 from llmqueue_cli.local.journal import Journal
 from llmqueue_cli.local.processes import WorkerEnd, WorkerPool

@@ -14,7 +14,7 @@ from llmqueue.states import JobState
 from llmqueue.store import codec, durability, keys
 from llmqueue.store.connection import translated
 from llmqueue.store.executor import Executor
-from llmqueue.store.port import BudgetSnapshot, LimitView, PauseView, QueueSnapshot, WorkerView
+from llmqueue.store.snapshots import BudgetSnapshot, LimitView, PauseView, QueueSnapshot, WorkerView
 
 
 def _queue_snapshot(raw: Mapping[str, Any]) -> QueueSnapshot:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from llmqueue.config import Limit
 from llmqueue.states import LimitUnit
-from llmqueue.store.port import BudgetSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot
 from llmqueue_operator.planning.shares import Claimant, shares
 from llmqueue_operator.planning.types import BoundBy
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from llmqueue.states import LimitUnit
-from llmqueue.store.port import BudgetSnapshot, PauseView
+from llmqueue.store.snapshots import BudgetSnapshot, PauseView
 from llmqueue_operator.planning.history import History
 from llmqueue_operator.planning.supply import Supply
 from llmqueue_operator.planning.work import Work

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from llmqueue.states import LimitUnit
-from llmqueue.store.port import QueueSnapshot
+from llmqueue.store.snapshots import QueueSnapshot
 from llmqueue_operator.planning.types import QueueInput, QueueMemory
 
 PRIOR_GRANTS = 10

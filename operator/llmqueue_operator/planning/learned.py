@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from llmqueue.config import Limit
-from llmqueue.store.port import BudgetSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot
 
 
 def effective(limits: Sequence[Limit], store: BudgetSnapshot) -> tuple[Limit, ...]:

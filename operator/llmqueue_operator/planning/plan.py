@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from llmqueue.store.port import BudgetSnapshot, QueueSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot, QueueSnapshot
 from llmqueue_operator.planning.formula import clamp
 from llmqueue_operator.planning.history import observe
 from llmqueue_operator.planning.learned import effective

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from llmqueue.store.port import BudgetSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot
 from llmqueue_operator.planning.conditions import conditions, held_conditions
 from llmqueue_operator.planning.estimate import effective_rpm, eta_seconds
 from llmqueue_operator.planning.formula import clamp

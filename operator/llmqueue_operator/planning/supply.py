@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from llmqueue.config import Limit
 from llmqueue.states import LimitUnit
-from llmqueue.store.port import BudgetSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot
 from llmqueue_operator.planning.allowance import UNBOUNDED, Allowance, Applicant, allowances
 from llmqueue_operator.planning.formula import usable_per_second
 from llmqueue_operator.planning.history import History

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from llmqueue.store.port import BudgetSnapshot, PauseView
+from llmqueue.store.snapshots import BudgetSnapshot, PauseView
 from llmqueue_operator.planning.reasons import ConditionType, Reason
 from llmqueue_operator.planning.types import (
     GroupSnapshot,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Literal
 
 from llmqueue.config import Limit
-from llmqueue.store.port import BudgetSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot
 
 
 class BoundBy(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from llmqueue.states import JobState
-from llmqueue.store.port import QueueSnapshot
+from llmqueue.store.snapshots import QueueSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from llmqueue.store.port import WorkerView
+from llmqueue.store.snapshots import WorkerView
 from llmqueue_operator.planning.types import PodPhase, PodView
 
 STALE_SECONDS = 10.0

@@ -173,7 +173,7 @@ async def test_a_queue_that_can_use_little_leaves_the_rest(both: Together) -> No
     for _ in range(60):
         await both.run(1)
     counts = both.granted(30, 90)
-    assert counts[A] + counts[B] >= 0.95 * RPM
+    assert counts[A] + counts[B] >= 0.9 * RPM
     assert counts[B] >= 90
 
 

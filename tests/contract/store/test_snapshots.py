@@ -13,7 +13,7 @@ from llmqueue.errors import StoreMisconfigured, StoreUnavailable
 from llmqueue.states import JobState, ProviderType
 from llmqueue.store import RedisStore
 from llmqueue.store.executor import PIPELINE_CALLS
-from llmqueue.store.port import BudgetSnapshot
+from llmqueue.store.snapshots import BudgetSnapshot
 from support.storebench import UNLIMITED, StoreBench, beat
 from support.valkey import ValkeyServer
 

@@ -9,7 +9,8 @@ import pytest
 from llmqueue.config import BreakerPolicy, Limit
 from llmqueue.outcome import LimitHint
 from llmqueue.states import LimitUnit, OutcomeClass, RefusalReason, WaitReason
-from llmqueue.store.port import Beat, BudgetSnapshot, ClaimReply
+from llmqueue.store.port import Beat, ClaimReply
+from llmqueue.store.snapshots import BudgetSnapshot
 from support.storebench import StoreBench
 
 BREAKER = BreakerPolicy(failures=4, window_seconds=60, open_seconds=120, probe_seconds=300)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import generate_latest
 
-from llmqueue.store.port import LimitView
+from llmqueue.store.snapshots import LimitView
 from llmqueue_operator.metrics import Metrics, registry
 from llmqueue_operator.planning import BoundBy, QueuePlan
 from support import workerbench

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llmqueue.spec.status import LLMQueueStatus
 from llmqueue.states import JobState
-from llmqueue.store.port import QueueSnapshot
+from llmqueue.store.snapshots import QueueSnapshot
 from llmqueue_operator.planning import BoundBy, Condition, ConditionType, QueuePlan, Reason
 from llmqueue_operator.status import Facts, status_of, worth_writing
 from unit.planning.builders import seen

@@ -7,7 +7,7 @@ from typing import Any
 
 from llmqueue.config import Limit
 from llmqueue.states import JobState, LimitUnit
-from llmqueue.store.port import BudgetSnapshot, PauseView, QueueSnapshot, WorkerView
+from llmqueue.store.snapshots import BudgetSnapshot, PauseView, QueueSnapshot, WorkerView
 from llmqueue_operator.planning import (
     Condition,
     GroupSnapshot,

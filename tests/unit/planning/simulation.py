@@ -15,7 +15,7 @@ from itertools import count, pairwise
 
 from llmqueue.config import Limit
 from llmqueue.states import JobState
-from llmqueue.store.port import BudgetSnapshot, QueueSnapshot, WorkerView
+from llmqueue.store.snapshots import BudgetSnapshot, QueueSnapshot, WorkerView
 from llmqueue_operator.planning import (
     GroupSnapshot,
     Memory,

@@ -8,7 +8,7 @@ import pytest
 
 from llmqueue.config import Limit
 from llmqueue.states import LimitUnit
-from llmqueue.store.port import LimitView
+from llmqueue.store.snapshots import LimitView
 from llmqueue_operator.planning import BoundBy, Reason, plan
 from llmqueue_operator.planning.allowance import Allowance
 from unit.planning.builders import (
