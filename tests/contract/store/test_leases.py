@@ -254,6 +254,23 @@ async def test_sent_is_refused_under_a_drain_mark(bench: StoreBench) -> None:
     assert (await bench.take(worker="w:2")).id == grant.id
 
 
+async def test_draining_one_of_three_leaves_the_others_alone(bench: StoreBench) -> None:
+    """Q9: the marked one is handed nothing and finishes its call; the other two go on claiming."""
+    await bench.enqueue(12)
+    await bench.warm()
+    workers = ["w:1", "w:2", "w:3"]
+    running = {name: await bench.take(worker=name) for name in workers}
+    await bench.send(*running.values())
+    await bench.store.mark_drain(bench.queue, ["w:1"], seconds=30)
+    for _ in range(3):
+        refused = await bench.claim(4, worker="w:1")
+        assert (refused.grants, refused.reason) == ((), WaitReason.DRAINING)
+        for name in workers[1:]:
+            assert len((await bench.claim(1, worker=name)).grants) == 1
+    assert (await bench.settle(running["w:1"])).verdict == "settled"
+    assert await bench.states() == {"succeeded": 1, "sent": 2, "leased": 6, "ready": 3}
+
+
 async def test_drain_marks_lapse(bench: StoreBench) -> None:
     """An operator that dies lets its marks lapse; lifting one works at once."""
     await bench.enqueue(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -209,6 +211,33 @@ async def test_one_claim_per_grant_while_limited(bench: StoreBench) -> None:
     await bench.enqueue(500)
     claims, grants = await claims_and_grants(bench, workers=10, seconds=30)
     assert grants >= 0.95 * 300
+    assert claims <= 1.25 * grants + 10
+
+
+async def test_a_closed_budget_leaves_another_one_alone(bench: StoreBench) -> None:
+    """Q25: A is closed with very many jobs (here 20,000): B's claims are granted at once, and A costs
+    about one claim a grant in all once it opens."""
+    await bench.configure(budget={"limits": (Limit(REQUESTS, 600),)})
+    for _ in range(20):
+        await bench.enqueue(1000)
+    other = StoreBench(
+        bench.store,
+        queue="default/b",
+        budget=replace(bench.budget, budget="default/b", limits=(Limit(REQUESTS, 10**6),)),
+        config=replace(bench.config, queue="default/b", budget="default/b"),
+    )
+    await other.configure()
+    await other.enqueue(20)
+    await other.warm()
+    await bench.run_one(OutcomeClass.RATE, retry_after_seconds=300)
+    for _ in range(20):
+        assert (await bench.claim(8)).grants == ()
+        grant = await other.take()
+        assert await other.send(grant) == [True]
+        await other.settle(grant)
+    await bench.advance(300)
+    claims, grants = await claims_and_grants(bench, workers=10, seconds=30)
+    assert grants >= 0.8 * 300, "ten seconds of it are a ramp"
     assert claims <= 1.25 * grants + 10
 
 
