@@ -14,6 +14,7 @@ READY := .venv/.ready
 
 # Two, since tests watch rates: more on two cores would measure the machine.
 TEST_WORKERS ?= 2
+STEADY_TEST_WORKERS ?= 4
 CLUSTER_TEST_WORKERS ?= 3
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster.tool
 PYTEST := $(BIN)/coverage run -m pytest --no-header
@@ -59,12 +60,13 @@ _venv-package:
 demo: $(READY)  ## two queues, a burst, injected failures: two minutes, then a report
 	@$(BIN)/llmqueue demo
 
-# All parts run even if one fails. Coverage is of the first two together, child processes included.
+# All parts run even if one fails. Coverage is of the first three together, child processes included.
 # pytest says 5 where no test was selected: a tree may have no serial ones.
 test: $(READY)  ## everything but the real durations, with coverage
 	@rm -f .coverage .coverage.*
 	@failed=0; \
-	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not soak and not serial and not cluster" || failed=1; \
+	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not soak and not serial and not steady and not cluster" || failed=1; \
+	$(PYTEST) -n $(STEADY_TEST_WORKERS) -m "steady and not soak" || failed=1; \
 	$(PYTEST) -m "serial and not soak and not cluster" || [ $$? = 5 ] || failed=1; \
 	$(BIN)/coverage combine --quiet; \
 	$(BIN)/coverage report --skip-covered || failed=1; \

@@ -24,7 +24,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Real processes with leases and drains of seconds: beside other tests they would measure the
 # machine's load instead of the worker.
-SERIAL_FOLDERS = ("worker", "faults", "local", "steady")
+SERIAL_FOLDERS = ("worker", "faults", "local")
+# Minutes of steady load, most of it sleep: a few side by side leave the machine idle enough. One of
+# them takes all of its cores on purpose.
+STEADY_FOLDER = "steady"
+ALONE = "test_starved.py"
 _INTEGRATION = Path(__file__).parent / "integration"
 _CLUSTER = Path(__file__).parent / "cluster"
 
@@ -33,7 +37,10 @@ _CLUSTER = Path(__file__).parent / "cluster"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folders = [_INTEGRATION / name for name in SERIAL_FOLDERS]
     for item in items:
-        if any(folder in item.path.parents for folder in folders):
+        steady = _INTEGRATION / STEADY_FOLDER in item.path.parents
+        if steady and item.path.name != ALONE:
+            item.add_marker(pytest.mark.steady)
+        elif steady or any(folder in item.path.parents for folder in folders):
             item.add_marker(pytest.mark.serial)
         if _CLUSTER in item.path.parents:
             item.add_marker(pytest.mark.cluster)
