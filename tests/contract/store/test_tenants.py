@@ -10,6 +10,7 @@ import pytest
 from llmqueue.config import Limit, TenantLimits
 from llmqueue.states import JobState, LimitUnit, OutcomeClass, WaitReason
 from llmqueue.store.port import Grant
+from support.handlerbench import end_run
 from support.storebench import StoreBench, after_lease, beat
 
 
@@ -256,6 +257,20 @@ async def test_limits_that_are_set_while_jobs_run_count_those(bench: StoreBench)
     assert (await bench.claim(8)).grants == ()
     await bench.settle(held[0])
     assert len((await bench.claim(8)).grants) == 1
+
+
+async def test_limits_that_are_set_while_a_failure_job_runs_do_not_count_it(
+    bench: StoreBench,
+) -> None:
+    """It takes no place of its tenant's: counted once and freed never, it would hold one for ever."""
+    await bench.configure(queue={"handlers": True})
+    await bench.enqueue(handler="h", tenant="a")
+    await end_run(bench, await bench.take(), kind=OutcomeClass.PERMANENT, message="no")
+    failure = await bench.take()
+    await limited(bench, max_in_flight=1)
+    await end_run(bench, failure)
+    await bench.enqueue(tenant="a")
+    assert (await bench.take()).tenant == "a"
 
 
 async def test_jobs_without_a_tenant_are_one(bench: StoreBench) -> None:
