@@ -12,7 +12,7 @@ from llmqueue.config import BudgetConfig, Limit, QueueConfig
 from llmqueue.states import LimitUnit, OutcomeClass, ProviderType, WaitReason
 from llmqueue.store import RedisStore
 from llmqueue.store.port import Grant
-from support.storebench import StoreBench
+from support.storebench import StoreBench, assert_leases
 
 BUDGET = "default/~one"
 A, B = "default/a", "default/b"
@@ -248,6 +248,21 @@ async def test_what_was_not_sent_is_owed_again(both: Together) -> None:
     await a.store.release(A, [(grant.id, grant.fence)])
     after = float(await a.redis.hget(run, f"v:{A}"))
     assert after == pytest.approx(before - 1 / RPM / 2)
+
+
+async def test_what_a_failover_lost_is_paid_when_it_is_taken_back(both: Together) -> None:
+    """A lease that comes back by a heartbeat and is given back leaves the queue's share as it was."""
+    await both.configure()
+    a = both.benches[A]
+    await a.enqueue(50)
+    await a.warm()
+    grant = await a.take()
+    run = a.key("run")
+    paid = float(await a.redis.hget(run, f"v:{A}"))
+    await a.store.release(A, [(grant.id, grant.fence)])
+    await a.redis.delete(a.key("gb", grant.fence))  # lost with the claim
+    await assert_leases(a, grant)
+    assert float(await a.redis.hget(run, f"v:{A}")) == pytest.approx(paid)
 
 
 async def test_a_block_is_everybodys(both: Together) -> None:

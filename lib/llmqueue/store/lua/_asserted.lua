@@ -37,6 +37,9 @@ local function charge(job, sent_ms, input, output)
   end
   for unit, amount in pairs(amounts) do J.bump_charged(job.q, unit, amount) end
   J.bump(job.q, 'grants', 1)
+  -- Like every charge, so that one that comes back unsent returns no more than was paid.
+  V.pay(job.q, V.cost(amounts))
+  N.pay(job.q, job.t or '', 1)
   return J.charge_note(now, amounts)
 end
 
@@ -48,7 +51,8 @@ function A.take_back(job, fence, worker, sent_ms, input, output)
   elseif job.s == 'L' then
     J.refund(job)
   end
-  fields.y = charge(job, sent_ms, input, output)
+  -- A failure job calls nobody.
+  fields.y = job.H == FAILURE and '' or charge(job, sent_ms, input, output)
   local state = 'L'
   if sent_ms >= 0 then state, fields.e, fields.X = 'S', int(now - sent_ms), '' end
   J.move(job, state, fields)
