@@ -265,6 +265,21 @@ async def test_what_a_failover_lost_is_paid_when_it_is_taken_back(both: Together
     assert float(await a.redis.hget(run, f"v:{A}")) == pytest.approx(paid)
 
 
+@pytest.mark.parametrize("busy", [A, B])
+async def test_what_one_queue_has_to_forget_holds_up_no_other(both: Together, busy: str) -> None:
+    """Its thousands of old jobs are dropped some at a time: meanwhile the other's due job runs."""
+    await both.configure()
+    full, other = both.benches[busy], both.benches[A if busy == B else B]
+    jobs = [job for _ in range(40) for job in await full.enqueue()]
+    for job in jobs:
+        await full.store.cancel(job)
+    await other.warm()
+    await full.advance(30 * 86400)
+    await other.enqueue(delay_seconds=1)
+    await other.advance(2)
+    assert (await other.claim()).grants
+
+
 async def test_a_block_is_everybodys(both: Together) -> None:
     """S44: a 429 to one queue stops both, since the account is one."""
     await both.configure()
