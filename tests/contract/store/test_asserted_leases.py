@@ -270,3 +270,23 @@ async def test_a_lease_that_is_taken_back_is_paid_by_its_tenant(bench: StoreBenc
     assert (await bench.claim(4)).grants == ()
     await bench.advance(1)
     assert len((await bench.claim(4)).grants) == 1
+
+
+async def test_a_call_older_than_a_window_gives_that_nothing(bench: StoreBench) -> None:
+    """It was not charged there when it came back: what it used less than it reserved is not, too."""
+    limits = (Limit(LimitUnit.TOKENS, 10_000), Limit(LimitUnit.TOKENS, 10**7, 600))
+    await bench.configure(budget={"limits": limits, "token_accounting": "correct"})
+    await bench.warm()
+    await bench.enqueue(2, tokens=(10, 1000))
+    replica = await Replica.of(bench)
+    grant = await bench.take()
+    await bench.send(grant)
+    await replica.promote()
+    await bench.advance(5)
+    await assert_leases(bench, grant, sent_seconds=70.0)
+    other = await bench.take()
+    await bench.settle(grant, usage=Usage(10, 20))
+    levels = (await bench.store.snapshot(bench.queue, horizon_seconds=0)).win_levels
+    assert other.id != grant.id
+    assert levels["tokens/60"] == 1000
+    assert levels["tokens/600"] > 1000
