@@ -12,7 +12,7 @@ from llmqueue.config import BudgetConfig, Limit, QueueConfig
 from llmqueue.states import LimitUnit, OutcomeClass, ProviderType, WaitReason
 from llmqueue.store import RedisStore
 from llmqueue.store.port import Grant
-from support.storebench import StoreBench, assert_leases
+from support.storebench import StoreBench, assert_leases, beat
 
 BUDGET = "default/~one"
 A, B = "default/a", "default/b"
@@ -278,6 +278,15 @@ async def test_what_one_queue_has_to_forget_holds_up_no_other(both: Together, bu
     await other.enqueue(delay_seconds=1)
     await other.advance(2)
     assert (await other.claim()).grants
+
+
+async def test_a_queue_counts_its_own_workers(both: Together) -> None:
+    await both.configure()
+    await beat(both.benches[A], "a:1")
+    await beat(both.benches[A], "a:2")
+    await beat(both.benches[B], "b:1")
+    seen = [(await both.store.queue_status(queue))["workers"]["seen"] for queue in (A, B)]
+    assert seen == [2, 1]
 
 
 async def test_a_block_is_everybodys(both: Together) -> None:

@@ -390,6 +390,15 @@ async def test_who_waits(bench: StoreBench) -> None:
     assert [row.tenant for row in await bench.store.tenants(bench.queue, limit=1)] == ["a"]
 
 
+async def test_jobs_of_a_parked_tenant_are_among_the_ready(bench: StoreBench) -> None:
+    await limited(bench, max_in_flight=1)
+    ids = await bench.enqueue(3, tenant="a")
+    await bench.take()
+    assert (await bench.claim()).grants == ()
+    ready = await bench.store.jobs(bench.queue, JobState.READY)
+    assert [job.id for job in ready] == ids[1:]
+
+
 async def test_why_a_job_of_a_parked_tenant_waits(bench: StoreBench) -> None:
     await limited(bench, max_in_flight=1)
     ids = await bench.enqueue(2, tenant="a")
