@@ -141,6 +141,23 @@ async def test_the_time_of_waiting_is_no_slot_time(bench: StoreBench) -> None:
     assert (await queue_facts(bench))["busy"] < 1000
 
 
+async def test_a_wait_is_taken_off_once(bench: StoreBench) -> None:
+    """Whatever answer ended it: here, that the call is too large."""
+    await bench.configure(budget={"limits": TOKENS_1000})
+    await bench.warm()
+    grant = await start(bench)
+    await bench.redis.hset(bench.key("run"), "blk", await bench.now_ms() + 60_000)
+    assert (await acquire(bench, grant, tokens=(10, 1001))).verdict == "wait"
+    await bench.redis.hset(bench.key("run"), "blk", 0)
+    assert (await acquire(bench, grant, tokens=(10, 1001))).verdict == "too-large"
+    for _ in range(3):
+        await bench.advance(3)
+        await beat(bench, **{grant.id: grant.fence})
+    await acquire(bench, grant, 2)
+    await bench.store.snapshot(bench.budget.budget, horizon_seconds=0)
+    assert (await queue_facts(bench))["busy"] >= 9000
+
+
 async def test_a_wait_of_an_earlier_run_counts_no_more(bench: StoreBench) -> None:
     await bench.configure(budget={"limits": REQUESTS_10})
     await bench.warm()

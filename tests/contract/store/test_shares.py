@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from llmqueue.config import BudgetConfig, Limit, QueueConfig
+from llmqueue.outcome import Usage
 from llmqueue.states import LimitUnit, OutcomeClass, ProviderType, WaitReason
 from llmqueue.store import RedisStore
 from llmqueue.store.port import Grant
@@ -190,6 +191,23 @@ async def test_a_queue_whose_workers_are_gone_is_not_waited_for(both: Together) 
     await both.run(20)
     counts = both.granted(gone + 5, gone + 20)
     assert counts[A] >= 0.9 * RPM / 4
+
+
+async def test_a_long_wait_keeps_no_share_for_workers_that_are_gone(both: Together) -> None:
+    """B's call has to wait for the next day: it is waited for while its workers come back to ask."""
+    both.limits = (Limit(LimitUnit.TOKENS, 10_000, 86_400),)
+    both.weights = {A: 1, B: 1}
+    await both.configure()
+    a, b = both.benches[A], both.benches[B]
+    await a.warm()
+    await a.enqueue(tokens=(10, 2000))
+    await a.run_one(usage=Usage(10, 2000), result=b"{}")
+    await b.enqueue(tokens=(10, 9000))
+    assert (await b.claim()).wait_seconds > 3600
+    await a.enqueue(tokens=(10, 100))
+    assert (await a.claim()).reason is WaitReason.SHARE
+    await a.advance(33)
+    assert (await a.claim()).grants
 
 
 async def test_tokens_are_shared_and_not_calls(both: Together) -> None:
