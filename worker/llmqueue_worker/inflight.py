@@ -53,8 +53,8 @@ class InFlight:
         newest = {attempt.grant.id: attempt for attempt in self._attempts.values()}
         return {
             job: Held(
-                attempt.grant.input_tokens,
-                attempt.grant.output_tokens,
+                attempt.call.grant.input_tokens,
+                attempt.call.grant.output_tokens,
                 now - attempt.sent_at if attempt.sent else None,
             )
             for job, attempt in newest.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from llmqueue.errors import StoreUnavailable
 from llmqueue.job import MAX_RESULT_BYTES
 from llmqueue.states import WaitReason
 from llmqueue.store import codec, keys
@@ -16,6 +17,7 @@ INLINE_RESULT_BYTES = 64 * 1024
 """Larger results are written by a plain SET and only renamed by the script."""
 WAITING_RESULT = b"\1"
 _WAITING_RESULT_SECONDS = 3600
+_ANSWER_MISSING = -1
 
 
 class ParkedResults:
@@ -76,7 +78,12 @@ class CallsPart(ParkedResults):
                 budget, f"{item.fence}:{call.number}", item.outcome.result or b""
             )
             args += [codec.finished_call_json(call, now=now), answer, codec.record_json(item)]
-        return [bool(answer) for answer in await self._redis.run("finish_call", budget, *args)]
+        answers: list[int] = await self._redis.run("finish_call", budget, *args)
+        if _ANSWER_MISSING in answers:
+            raise StoreUnavailable(
+                "an answer was written to a server that is no primary any more: finish it again"
+            )
+        return [bool(answer) for answer in answers]
 
     async def journal(self, queue: str, job_id: str) -> Journal:
         start = keys.prefix(await self._redis.budget(queue))

@@ -18,10 +18,21 @@ ACKNOWLEDGE_SECONDS = 3.0
 """Below the time that an answer may take: a refusal arrives as one, not as a silence."""
 _RECEIVE_SECONDS = 1.0
 NOT_RELIED_ON = frozenset(
-    {"claim", "heartbeat", "snapshot", "leave", "drain", "read", "states", "tenants", "listen"}
+    {
+        "claim",
+        "heartbeat",
+        "snapshot",
+        "leave",
+        "drain",
+        "progress",
+        "read",
+        "states",
+        "tenants",
+        "listen",
+    }
 )
 """Nothing irrevocable follows from these: a claim that a failover loses is refused by `sent`, and
-the others only read or are repeated for ever. Every other function waits."""
+the others only read or show, or are repeated for ever. Every other function waits."""
 
 
 def request(replicas: int) -> list[tuple[str | int, ...]]:

@@ -32,14 +32,18 @@ def number(text: str | None) -> float | None:
 async def ids_in_state(
     client: Any, start: str, queue: str, state: JobState, limit: int
 ) -> list[str]:
-    """Up to `limit` ids, oldest first; ready ones band by band, lane by lane."""
+    """Up to `limit` ids, oldest first; ready ones band by band, lane by lane, parked ones last."""
     if state is not JobState.READY:
         name = start + _SET_OF_STATE[state].format(queue=queue)
         return [raw.decode() for raw in await client.zrange(name, 0, limit - 1)]
     found: list[bytes] = await client.zrange(f"{start}free:{queue}", 0, limit - 1)
+    parked = [
+        member.split(b" ", 1) for member in await client.zrange(f"{start}parked:{queue}", 0, -1)
+    ]
     for band in range(BANDS):
         found += await client.zrange(f"{start}front:{queue}:{band}", 0, limit - 1)
         tenants = await client.lrange(f"{start}lanes:{queue}:{band}", 0, -1)
+        tenants += [tenant for of_band, tenant in parked if int(of_band) == band]
         for tenant in tenants:
             features = await client.lrange(f"{start}lanes:{queue}:{band}:{tenant.decode()}", 0, -1)
             for feature in features:
@@ -151,7 +155,7 @@ def queue_status(
         "workers": {
             "desired": int(number(plan.get("desired")) or 0),
             "actual": int(number(plan.get("actual")) or 0),
-            "seen": len(workers),
+            "seen": sum(worker["queue"] == queue for worker in workers),
         },
         "bound_by": plan.get("bound_by") or None,
         "reason": plan.get("reason") or None,

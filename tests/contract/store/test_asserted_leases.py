@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from llmqueue.config import Limit
+from llmqueue.config import Limit, TenantLimits
 from llmqueue.errors import StoreUnavailable
 from llmqueue.outcome import Usage
 from llmqueue.states import JobState, LimitUnit, OutcomeClass
 from llmqueue.store.calls_part import WAITING_RESULT
+from support.handlerbench import acquire, end_run, finish, ledger
 from support.storebench import StoreBench, after_lease, assert_leases, drain_queue
 
 
@@ -165,6 +166,7 @@ async def test_a_job_that_is_taken_back_and_given_back_runs_once(bench: StoreBen
 
 
 async def test_the_entry_of_a_job_that_is_taken_back_blocks_nobody(bench: StoreBench) -> None:
+    await bench.warm()
     ids = await bench.enqueue(3)
     replica = await Replica.of(bench)
     grant = await bench.take()
@@ -218,3 +220,73 @@ async def test_a_large_result_is_written_again(bench: StoreBench) -> None:
     store._inline = kept  # type: ignore[method-assign]
     assert (await bench.settle(grant, usage=Usage(1, 1), result=large)).verdict == "settled"
     assert (await store.job(grant.id)).result == large
+
+
+async def test_a_large_answer_of_a_call_is_written_again(bench: StoreBench) -> None:
+    """Q40: the answer went to the old primary, its record to the new one: nothing is booked, and
+    the repeat brings both. A paid answer that the journal misses would be paid again."""
+    await bench.enqueue(handler="h")
+    grant = await bench.take()
+    await acquire(bench, grant)
+    await bench.send(grant)
+    store, large = bench.store, b"r" * 100_000
+
+    async def nowhere(*_: Any) -> bytes:
+        return WAITING_RESULT
+
+    kept, store._inline = store._inline, nowhere  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable, match="finish it again"):
+        await finish(bench, grant, answer=large)
+    assert await bench.state(grant.id) == "sent"
+    store._inline = kept  # type: ignore[method-assign]
+    assert await finish(bench, grant, answer=large)
+    assert (await store.journal(bench.queue, grant.id)).answers == {"n1": large}
+    assert len(await ledger(bench)) == 1
+
+
+async def test_a_failure_job_that_is_taken_back_charges_nothing(limited: StoreBench) -> None:
+    bench = limited
+    await bench.configure(queue={"handlers": True})
+    await bench.enqueue(handler="h")
+    await end_run(bench, await bench.take(), kind=OutcomeClass.PERMANENT, message="no")
+    replica = await Replica.of(bench)
+    failure = await bench.take()
+    await replica.promote()
+    before = await level(bench)
+    assert not (await assert_leases(bench, failure)).lost
+    assert await level(bench) == before
+    assert await end_run(bench, failure) == "succeeded"
+
+
+async def test_a_lease_that_is_taken_back_is_paid_by_its_tenant(bench: StoreBench) -> None:
+    """Its call counts on the new primary, too: else the tenant had one more than its rate."""
+    await bench.configure(queue={"per_tenant": TenantLimits(requests_per_second=1, burst=1)})
+    await bench.warm()
+    await bench.enqueue(4, tenant="a")
+    replica = await Replica.of(bench)
+    grant = await bench.take()
+    await replica.promote()
+    await assert_leases(bench, grant)
+    assert (await bench.claim(4)).grants == ()
+    await bench.advance(1)
+    assert len((await bench.claim(4)).grants) == 1
+
+
+async def test_a_call_older_than_a_window_gives_that_nothing(bench: StoreBench) -> None:
+    """It was not charged there when it came back: what it used less than it reserved is not, too."""
+    limits = (Limit(LimitUnit.TOKENS, 10_000), Limit(LimitUnit.TOKENS, 10**7, 600))
+    await bench.configure(budget={"limits": limits, "token_accounting": "correct"})
+    await bench.warm()
+    await bench.enqueue(2, tokens=(10, 1000))
+    replica = await Replica.of(bench)
+    grant = await bench.take()
+    await bench.send(grant)
+    await replica.promote()
+    await bench.advance(5)
+    await assert_leases(bench, grant, sent_seconds=70.0)
+    other = await bench.take()
+    await bench.settle(grant, usage=Usage(10, 20))
+    levels = (await bench.store.snapshot(bench.queue, horizon_seconds=0)).win_levels
+    assert other.id != grant.id
+    assert levels["tokens/60"] == 1000
+    assert levels["tokens/600"] > 1000

@@ -16,7 +16,7 @@ from llmqueue.config import (
     UnknownOutcomePolicy,
 )
 from llmqueue.outcome import Usage
-from llmqueue.states import LimitUnit, OutcomeClass
+from llmqueue.states import LimitUnit, OutcomeClass, WaitReason
 from llmqueue.store.port import Grant
 from support.handlerbench import acquire, end_run, finish, ledger, make_call, queue_facts
 from support.storebench import StoreBench, beat
@@ -141,6 +141,23 @@ async def test_the_time_of_waiting_is_no_slot_time(bench: StoreBench) -> None:
     assert (await queue_facts(bench))["busy"] < 1000
 
 
+async def test_a_wait_is_taken_off_once(bench: StoreBench) -> None:
+    """Whatever answer ended it: here, that the call is too large."""
+    await bench.configure(budget={"limits": TOKENS_1000})
+    await bench.warm()
+    grant = await start(bench)
+    await bench.redis.hset(bench.key("run"), "blk", await bench.now_ms() + 60_000)
+    assert (await acquire(bench, grant, tokens=(10, 1001))).verdict == "wait"
+    await bench.redis.hset(bench.key("run"), "blk", 0)
+    assert (await acquire(bench, grant, tokens=(10, 1001))).verdict == "too-large"
+    for _ in range(3):
+        await bench.advance(3)
+        await beat(bench, **{grant.id: grant.fence})
+    await acquire(bench, grant, 2)
+    await bench.store.snapshot(bench.budget.budget, horizon_seconds=0)
+    assert (await queue_facts(bench))["busy"] >= 9000
+
+
 async def test_a_wait_of_an_earlier_run_counts_no_more(bench: StoreBench) -> None:
     await bench.configure(budget={"limits": REQUESTS_10})
     await bench.warm()
@@ -237,6 +254,31 @@ async def test_a_call_probes_a_paused_credential(bench: StoreBench) -> None:
     assert await finish(bench, handler, credential="k")
     snapshot = await bench.store.snapshot(bench.budget.budget, horizon_seconds=0)
     assert snapshot.pauses == ()
+
+
+async def test_a_handlers_own_code_keeps_no_probe(bench: StoreBench) -> None:
+    """Claimed as the probe, it does something else first: the credential is tried by another."""
+    await bench.enqueue()
+    refused = await bench.take(credential="k")
+    await bench.send(refused, credential="k")
+    await bench.settle(refused, OutcomeClass.AUTH, credential="k")
+    await bench.store.cancel(refused.id)
+    await bench.store.resume(bench.queue)
+    await bench.enqueue(handler="h")
+    handler = await bench.take(credential="k")
+    assert handler.probe
+    await bench.enqueue()
+    for _ in range(3):
+        assert (await bench.claim(credential="k")).reason is WaitReason.PAUSED
+        await bench.advance(4)
+        await beat(bench, **{handler.id: handler.fence})
+    other = await bench.take(credential="k")
+    assert other.probe
+    assert str((await acquire(bench, handler, credential="k")).reason) == "paused"
+    await bench.send(other, credential="k")
+    await bench.settle(other, credential="k")
+    await bench.advance(2)
+    assert (await acquire(bench, handler, credential="k")).verdict == "granted"
 
 
 async def test_own_code_that_ends_well_lifts_no_pause(bench: StoreBench) -> None:

@@ -413,3 +413,14 @@ async def test_failures_without_retry(bench: StoreBench, kind: OutcomeClass) -> 
     assert job.state is JobState.DEAD
     assert job.error
     assert (job.error["class"], job.error["message"]) == (str(kind), "bad field")
+
+
+async def test_ready_jobs_run_however_much_there_is_to_forget(bench: StoreBench) -> None:
+    """A burst of a day ago loses its retention at one moment: the budget is used all the same."""
+    await bench.warm()
+    await bench.enqueue(100)
+    await drain_queue(bench)
+    await bench.advance(30 * 86400)
+    await bench.warm()
+    (job,) = await bench.enqueue()
+    assert (await bench.take()).id == job

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from llmqueue.config import BudgetConfig, Limit, QueueConfig
+from llmqueue.outcome import Usage
 from llmqueue.states import LimitUnit, OutcomeClass, ProviderType, WaitReason
 from llmqueue.store import RedisStore
 from llmqueue.store.port import Grant
-from support.storebench import StoreBench
+from support.storebench import StoreBench, assert_leases, beat
 
 BUDGET = "default/~one"
 A, B = "default/a", "default/b"
@@ -192,6 +193,23 @@ async def test_a_queue_whose_workers_are_gone_is_not_waited_for(both: Together) 
     assert counts[A] >= 0.9 * RPM / 4
 
 
+async def test_a_long_wait_keeps_no_share_for_workers_that_are_gone(both: Together) -> None:
+    """B's call has to wait for the next day: it is waited for while its workers come back to ask."""
+    both.limits = (Limit(LimitUnit.TOKENS, 10_000, 86_400),)
+    both.weights = {A: 1, B: 1}
+    await both.configure()
+    a, b = both.benches[A], both.benches[B]
+    await a.warm()
+    await a.enqueue(tokens=(10, 2000))
+    await a.run_one(usage=Usage(10, 2000), result=b"{}")
+    await b.enqueue(tokens=(10, 9000))
+    assert (await b.claim()).wait_seconds > 3600
+    await a.enqueue(tokens=(10, 100))
+    assert (await a.claim()).reason is WaitReason.SHARE
+    await a.advance(33)
+    assert (await a.claim()).grants
+
+
 async def test_tokens_are_shared_and_not_calls(both: Together) -> None:
     """With equal weights a queue of large calls gets as many tokens as one of small ones."""
     both.limits = (Limit(LimitUnit.TOKENS, 60_000),)
@@ -248,6 +266,45 @@ async def test_what_was_not_sent_is_owed_again(both: Together) -> None:
     await a.store.release(A, [(grant.id, grant.fence)])
     after = float(await a.redis.hget(run, f"v:{A}"))
     assert after == pytest.approx(before - 1 / RPM / 2)
+
+
+async def test_what_a_failover_lost_is_paid_when_it_is_taken_back(both: Together) -> None:
+    """A lease that comes back by a heartbeat and is given back leaves the queue's share as it was."""
+    await both.configure()
+    a = both.benches[A]
+    await a.enqueue(50)
+    await a.warm()
+    grant = await a.take()
+    run = a.key("run")
+    paid = float(await a.redis.hget(run, f"v:{A}"))
+    await a.store.release(A, [(grant.id, grant.fence)])
+    await a.redis.delete(a.key("gb", grant.fence))  # lost with the claim
+    await assert_leases(a, grant)
+    assert float(await a.redis.hget(run, f"v:{A}")) == pytest.approx(paid)
+
+
+@pytest.mark.parametrize("busy", [A, B])
+async def test_what_one_queue_has_to_forget_holds_up_no_other(both: Together, busy: str) -> None:
+    """Its thousands of old jobs are dropped some at a time: meanwhile the other's due job runs."""
+    await both.configure()
+    full, other = both.benches[busy], both.benches[A if busy == B else B]
+    jobs = [job for _ in range(40) for job in await full.enqueue()]
+    for job in jobs:
+        await full.store.cancel(job)
+    await other.warm()
+    await full.advance(30 * 86400)
+    await other.enqueue(delay_seconds=1)
+    await other.advance(2)
+    assert (await other.claim()).grants
+
+
+async def test_a_queue_counts_its_own_workers(both: Together) -> None:
+    await both.configure()
+    await beat(both.benches[A], "a:1")
+    await beat(both.benches[A], "a:2")
+    await beat(both.benches[B], "b:1")
+    seen = [(await both.store.queue_status(queue))["workers"]["seen"] for queue in (A, B)]
+    assert seen == [2, 1]
 
 
 async def test_a_block_is_everybodys(both: Together) -> None:

@@ -10,6 +10,7 @@ import pytest
 from llmqueue.config import Limit, TenantLimits
 from llmqueue.states import JobState, LimitUnit, OutcomeClass, WaitReason
 from llmqueue.store.port import Grant
+from support.handlerbench import end_run
 from support.storebench import StoreBench, after_lease, beat
 
 
@@ -258,6 +259,20 @@ async def test_limits_that_are_set_while_jobs_run_count_those(bench: StoreBench)
     assert len((await bench.claim(8)).grants) == 1
 
 
+async def test_limits_that_are_set_while_a_failure_job_runs_do_not_count_it(
+    bench: StoreBench,
+) -> None:
+    """It takes no place of its tenant's: counted once and freed never, it would hold one for ever."""
+    await bench.configure(queue={"handlers": True})
+    await bench.enqueue(handler="h", tenant="a")
+    await end_run(bench, await bench.take(), kind=OutcomeClass.PERMANENT, message="no")
+    failure = await bench.take()
+    await limited(bench, max_in_flight=1)
+    await end_run(bench, failure)
+    await bench.enqueue(tenant="a")
+    assert (await bench.take()).tenant == "a"
+
+
 async def test_jobs_without_a_tenant_are_one(bench: StoreBench) -> None:
     await limited(bench, max_in_flight=1)
     await bench.enqueue(3)
@@ -373,6 +388,15 @@ async def test_who_waits(bench: StoreBench) -> None:
     assert [(row.tenant, row.waiting, row.in_flight) for row in rows] == [("a", 4, 1), ("b", 2, 1)]
     assert all(row.parked_seconds > 0 for row in rows)
     assert [row.tenant for row in await bench.store.tenants(bench.queue, limit=1)] == ["a"]
+
+
+async def test_jobs_of_a_parked_tenant_are_among_the_ready(bench: StoreBench) -> None:
+    await limited(bench, max_in_flight=1)
+    ids = await bench.enqueue(3, tenant="a")
+    await bench.take()
+    assert (await bench.claim()).grants == ()
+    ready = await bench.store.jobs(bench.queue, JobState.READY)
+    assert [job.id for job in ready] == ids[1:]
 
 
 async def test_why_a_job_of_a_parked_tenant_waits(bench: StoreBench) -> None:

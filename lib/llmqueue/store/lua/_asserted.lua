@@ -23,21 +23,26 @@ function A.unknown_here(job, fence, worker)
 end
 
 -- Books a call that left `sent_ms` ago (-1: not yet) as if it left now: no window is over, and it
--- leaves them late by its age at most.
+-- leaves them late by its age at most. Where it has left one already, what is noted is when it left:
+-- that window must not be given what it was not charged.
 local function charge(job, sent_ms, input, output)
-  local most = tonumber(job.o)
+  local most, at = tonumber(job.o), now
   local amounts = {requests = 1, input_tokens = input, output_tokens = output,
     tokens = C.token_rule == 'sum' and input + most or max(input, most)}
   for _, limit in ipairs(C.limits) do
     local amount, pacer = amounts[limit.unit], 'p:' .. limit.name
-    local counts = sent_ms < limit.seconds * 1000 + 1000
-    if counts and W.add(limit, now, amount) and limit.paced then
+    if sent_ms >= limit.seconds * 1000 + 1000 then
+      at = now - sent_ms
+    elseif W.add(limit, now, amount) and limit.paced then
       R.set(pacer, R.num(pacer) - amount)
     end
   end
   for unit, amount in pairs(amounts) do J.bump_charged(job.q, unit, amount) end
   J.bump(job.q, 'grants', 1)
-  return J.charge_note(now, amounts)
+  -- Like every charge, so that one that comes back unsent returns no more than was paid.
+  V.pay(job.q, V.cost(amounts))
+  N.pay(job.q, job.t or '', 1)
+  return J.charge_note(at, amounts)
 end
 
 -- Lease it again under this fence. What the job was charged for an older, unsent lease comes back.
@@ -48,7 +53,8 @@ function A.take_back(job, fence, worker, sent_ms, input, output)
   elseif job.s == 'L' then
     J.refund(job)
   end
-  fields.y = charge(job, sent_ms, input, output)
+  -- A failure job calls nobody.
+  fields.y = job.H == FAILURE and '' or charge(job, sent_ms, input, output)
   local state = 'L'
   if sent_ms >= 0 then state, fields.e, fields.X = 'S', int(now - sent_ms), '' end
   J.move(job, state, fields)
@@ -61,7 +67,8 @@ function A.sent(job, sent_ms)
   local y
   if at then
     for _, limit in ipairs(C and C.limits or {}) do
-      if W.moved(limit, at) and W.add(limit, at, -amounts[limit.unit]) then
+      if W.moved(limit, at) then
+        W.add(limit, at, -amounts[limit.unit])
         W.add(limit, now, amounts[limit.unit])
         y = J.charge_note(now, amounts)
       end

@@ -45,11 +45,9 @@ function J.keep_answer(id, name, answer, waiting)
   if call('EXISTS', kept) == 1 then return end
   if answer ~= '\1' then
     call('SET', kept, answer)
-  elseif call('EXISTS', waiting) == 1 then
+  else
     call('RENAME', waiting, kept)
     call('PERSIST', kept)
-  else
-    return
   end
   call('RPUSH', P .. 'c:' .. id, name)
 end

@@ -145,23 +145,41 @@ function H.retire(q, state, keep_ms, most, idempotency_ms)
   end
 end
 
-function H.queue(q)
-  local cfg = queue_cfg(q)
-  if not cfg then return end
-  if now >= R.num('hold') then due(key('leases', q), now, H.reclaim, LEASE_UNITS) end
-  due(key('delayed', q), now, function(id)
-    call('ZREM', key('delayed', q), id)
-    local job = J.load(id)
-    if not job or job.s ~= 'D' then return end
-    J.move(job, 'R')
-    if tonumber(job.k or 0) > 0 then J.to_front(job) else J.append(job) end
-  end)
-  due(key('parked', q), now, function(member) Lanes.unpark(q, member) end)
-  local keep = cfg.retention
-  H.retire(q, 'succeeded', keep.succeeded_ms, keep.max_succeeded, cfg.idempotency_ms)
-  H.retire(q, 'dead', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
-  H.retire(q, 'cancelled', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
-  H.retire(q, 'expired', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
+-- By kind, the urgent first and each for all queues: what one of them has to forget must not keep
+-- another's jobs from being ready.
+local KINDS = {
+  function(q)
+    if now >= R.num('hold') then due(key('leases', q), now, H.reclaim, LEASE_UNITS) end
+  end,
+  function(q)
+    due(key('parked', q), now, function(member) Lanes.unpark(q, member) end)
+  end,
+  function(q)
+    due(key('delayed', q), now, function(id)
+      call('ZREM', key('delayed', q), id)
+      local job = J.load(id)
+      if not job or job.s ~= 'D' then return end
+      J.move(job, 'R')
+      if tonumber(job.k or 0) > 0 then J.to_front(job) else J.append(job) end
+    end)
+  end,
+  function(q, cfg)
+    local keep = cfg.retention
+    H.retire(q, 'succeeded', keep.succeeded_ms, keep.max_succeeded, cfg.idempotency_ms)
+    H.retire(q, 'dead', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
+    H.retire(q, 'cancelled', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
+    H.retire(q, 'expired', keep.failed_ms, keep.max_failed, cfg.idempotency_ms)
+  end,
+}
+
+-- Whose turn is first changes from call to call.
+local function each_queue(handle)
+  local count = #C.queues
+  for i = 1, count do
+    local q = C.queues[(floor(now) + i) % count + 1]
+    local cfg = queue_cfg(q)
+    if cfg then handle(q, cfg) end
+  end
 end
 
 -- Not more often than every 50 ms: what is due a moment later is met by the next call.
@@ -171,7 +189,7 @@ end
 
 function H.run()
   due(P .. 'deadlines', active_now(), H.deadline)
-  for _, q in ipairs(C.queues) do H.queue(q) end
+  for _, handle in ipairs(KINDS) do each_queue(handle) end
   R.set('hr', H.again and 0 or now)
   H.ran = true
   if now - R.num('hk') > 10000 then

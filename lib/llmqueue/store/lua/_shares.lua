@@ -6,6 +6,9 @@
 --   ago. A queue whose demand is not live is owed nothing: its share is lent.
 
 local GRACE_MS = 2000
+-- However long the wait, who is still there asks again after this time: a day's limit must not keep
+-- the share of a queue whose workers are gone until midnight.
+local LONGEST_WAIT_MS = 30000
 
 local function weight(q) return queue_cfg(q).weight end
 local function shared() return #C.queues > 1 end
@@ -53,11 +56,11 @@ function V.refund(q, amounts)
   R.set('v:' .. q, R.num('v:' .. q) - V.cost(amounts) / weight(q))
 end
 
--- The queue could use more than it got, and comes again within `wait` ms.
+-- The queue could use more than it got, and was told to come again in `wait` ms.
 function V.want(q, wait)
   if not shared() then return end
   if not live(q) then R.set('v:' .. q, beginning(q)) end
-  R.set('d:' .. q, ceil(now + wait + GRACE_MS))
+  R.set('d:' .. q, ceil(now + min(wait, LONGEST_WAIT_MS) + GRACE_MS))
 end
 
 -- Time between two grants of this queue where the budget lets one through every `spacing` ms.

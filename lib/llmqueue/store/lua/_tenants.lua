@@ -1,8 +1,9 @@
 -- Limits of single tenants: calls a second with a burst, calls at the same time.
 --
--- th:<queue> HASH tenant -> jobs that it has with workers, kept while their number is limited. tat:<queue>:<tenant> STRING (ms, expires
--- with its meaning): the time up to which its calls are used up, as in the generic cell rate
--- algorithm: a call is allowed from that time on, or `burst - 1` calls before it.
+-- th:<queue> HASH tenant -> jobs that it has with workers, kept while their number is limited; failure
+-- jobs call nobody and are not counted. tat:<queue>:<tenant> STRING (ms, expires with its meaning): the
+-- time up to which its calls are used up, as in the generic cell rate algorithm: a call is allowed
+-- from that time on, or `burst - 1` calls before it.
 -- Jobs without a tenant are together one tenant, ''.
 
 -- A tenant at its calls in flight is looked at again this much later at the latest; the end of one of
@@ -77,8 +78,9 @@ function N.begin_anew(q)
   call('ZUNIONSTORE', key('parked', q), 1, key('parked', q), 'WEIGHTS', 0)
   local counts = {}
   for _, id in ipairs(call('ZRANGE', key('leases', q), 0, -1)) do
-    local tenant = call('HGET', P .. 'j:' .. id, 't') or ''
-    counts[tenant] = (counts[tenant] or 0) + 1
+    local got = call('HMGET', P .. 'j:' .. id, 't', 'H')
+    local tenant = got[1] or ''
+    if got[2] ~= FAILURE then counts[tenant] = (counts[tenant] or 0) + 1 end
   end
   call('DEL', key('th', q))
   for tenant, n in pairs(counts) do call('HSET', key('th', q), tenant, n) end

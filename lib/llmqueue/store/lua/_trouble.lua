@@ -44,12 +44,15 @@ function T.answers()
   return all, failed, rate, unknown
 end
 
--- Is the run that `probe` ("id fence") names still alive?
+-- Is the run that `probe` ("id fence") names still alive? Of a handler only while it calls, or was
+-- charged for a call just now: its own code may run for hours, and nobody else could probe.
 function T.alive(probe)
   local id, fence = string.match(probe or '', '^(%S+) (%S+)$')
   if not id then return false end
-  local got = call('HMGET', P .. 'j:' .. id, 'x', 's')
-  return got[1] == fence and (got[2] == 'L' or got[2] == 'S')
+  local got = call('HMGET', P .. 'j:' .. id, 'x', 's', 'H', 'y')
+  if got[1] ~= fence or got[2] ~= 'L' then return got[1] == fence and got[2] == 'S' end
+  local charged_at = tonumber(string.match(got[4] or '', '^%d+') or nil)
+  return not got[3] or (charged_at ~= nil and now - charged_at < C.lease_ms)
 end
 
 -- Breaker as it is now: 'closed', 'open' (wait ms) or 'half-open' (a probe may go).

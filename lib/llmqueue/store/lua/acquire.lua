@@ -27,7 +27,10 @@ end
 
 -- The time for which a call waits says nothing of how long calls take.
 local since, waiter = string.match(job.W or '', '^(%d+) (.+)$')
-if waiter == fence then J.bump(job.q, 'busy', -max(0, now - tonumber(since))) end
+if waiter == fence then
+  J.bump(job.q, 'busy', -max(0, now - tonumber(since)))
+  call('HSET', P .. 'j:' .. id, 'W', '')
+end
 
 local function wait_on(ms, reason, limit)
   call('HSET', P .. 'j:' .. id, 'W', int(now) .. ' ' .. fence)
@@ -82,6 +85,6 @@ end
 G.pay(job.q, amounts, tenant)
 G.begin_probe(credential, pause, breaker_probe, id_fence)
 call('HSET', P .. 'j:' .. id, 'y', J.charge_note(now, amounts), 'i', ARGV[6], 'o', ARGV[7], 'u', ARGV[8],
-  'v', ARGV[9], 'O', ARGV[4] .. ' ' .. ARGV[5], 'W', '')
+  'v', ARGV[9], 'O', ARGV[4] .. ' ' .. ARGV[5])
 finish_script()
 return {'granted', 0, '', '', amounts.input_tokens, amounts.output_tokens}

@@ -6,7 +6,8 @@
 -- Returns {wait ms, reason or '', limit name, grants}; a grant is {id, fence, payload, run, model,
 --   tenant, feature, timeout ms, crashes, probe, possible duplicate, correlation id, input, output,
 --   output bound, handler, journaled}.
--- Complexity: O(grants x limits) + at most 16 units of housekeeping; while limited also O(window).
+-- Complexity: O(grants x limits) + at most 16 units of housekeeping and 16 entries that are passed
+--   over; while limited also O(window).
 
 local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local clean, fence_base = ARGV[5] == '1', ARGV[6]
@@ -76,10 +77,14 @@ G.refill()
 
 -- ---------------------------------------------------------------- the next job in turn
 
+-- Entries of ended jobs and of closed tenants that this claim still passes over. Not of what
+-- housekeeping may do: however much that has left to do, ready jobs are handed out.
+local passes_left = 16
+
 local function alive_or_bury(id)
   local job = J.load(id)
   if job and job.s == 'R' then return job end
-  H.left = H.left - 1
+  passes_left = passes_left - 1
   J.bury(id, job)
   return nil
 end
@@ -121,12 +126,12 @@ end
 local function lane_head(band)
   local walk = walks[band] or Lanes.walk(q, band, max(slots, 1))
   walks[band] = walk
-  while H.left > 0 do
+  while passes_left > 0 do
     local turn = Lanes.turn(walk)
     if not turn then return nil end
     local closed_until = N.closed_until(q, turn.tenant)
     if closed_until then
-      H.left = H.left - 1
+      passes_left = passes_left - 1
       Lanes.park_head(walk, closed_until)
     else
       local job = alive_or_bury(turn.ids[turn.taken + 1])
@@ -181,7 +186,7 @@ local function head()
   end
   while bands[1] do
     local job = first_in(bands[1])
-    if job or H.left <= 0 then return job end
+    if job or passes_left <= 0 then return job end
     table.remove(bands, 1)
   end
 end
@@ -211,7 +216,7 @@ end
 
 -- Why no job is ready, and for how long.
 local function none_ready()
-  if H.left <= 0 then return 0, 'again' end
+  if passes_left <= 0 then return 0, 'again' end
   if some_band_full then return 1000, 'in-flight' end
   local parked = tenants_limited and call('ZRANGE', key('parked', q), 0, 0, 'WITHSCORES')
   if parked and parked[2] then return max(1, min(POLL_MS, parked[2] - now)), 'empty' end

@@ -3,14 +3,17 @@
 -- KEYS[1] {q:<budget>}:cfg
 -- ARGV triples as settle.lua has them; an item has also n the call's number and jn its journal name,
 --   and a result of '\1' waits in r:<fence>:<n>
--- Returns for each 1 (its run goes on) or 0 (its worker holds the job no longer).
+-- Returns for each 1 (its run goes on), 0 (its worker holds the job no longer) or -1 (nothing is
+--   recorded: the answer that should wait is not there).
 -- Complexity: O(calls x limits).
 
 local item, answer, record  -- of the call being recorded
 
+local function waiting_key() return P .. 'r:' .. item.x .. ':' .. int(item.n) end
+
 local function keep_answer(job)
   if item.c ~= 'SUCCESS' or ENDED[job.s] then return false end
-  J.keep_answer(job.id, item.jn, answer, P .. 'r:' .. item.x .. ':' .. int(item.n))
+  J.keep_answer(job.id, item.jn, answer, waiting_key())
   return true
 end
 
@@ -47,11 +50,18 @@ local function finish_held(job, was_lost)
   return 1
 end
 
+-- Written by a command of its own, perhaps to a server that is no primary any more.
+local function answer_is_missing(job)
+  return answer == '\1' and job and item.c == 'SUCCESS' and not ENDED[job.s]
+    and call('EXISTS', waiting_key(), P .. 'c:' .. job.id .. ':' .. item.jn) == 0
+end
+
 local function finish()
   local job = J.load(item.i)
   local held = job and C and queue_cfg(job.q) and job.x == item.x
     and (job.s == 'L' or job.s == 'S' or job.s == 'V')
   if J.call_was_finished(job, item.x, item.n) then return held and 1 or 0 end
+  if answer_is_missing(job) then return -1 end
   local before = (not held or job.s == 'V' or job.k) and call('GET', P .. 'a:' .. item.x)
   if held then return finish_held(job, before == LOST) end
   if before and before ~= LOST then return 0 end

@@ -45,8 +45,8 @@ local function decide(job, fence)
   if R.num('blk') > now then return 'blocked', R.num('blk') - now end
   if pause and pause.p ~= id_fence then return 'paused', max(0, pause.n - now) end
   if breaker ~= 'closed' and R.v.brp ~= id_fence then return 'breaker', R.num('bru') - now end
-  if not J.charged(job) then return 'late', 0 end  -- a handler that has not acquired its call
-  if not J.charged(job) then return 'stale', 0 end  -- a failover lost what acquire wrote
+  -- A handler that has not acquired its call, or whose acquired one a failover lost.
+  if not J.charged(job) then return 'late', 0 end
   if not recharge(job) then return 'late', 0 end
 end
 

@@ -50,7 +50,7 @@ for _, q in ipairs(C.queues) do
     for _, w in ipairs(call('ZRANGE', P .. 'workers', 0, -1)) do
       local v = call('HMGET', P .. 'w:' .. w, 'q', 'n', 'l', 't', 'd', 'i', 'c', 'p')
       if v[1] == q then
-        workers[#workers + 1] = {worker = w, slots = tonumber(v[2]), in_flight = counts[w] or 0,
+        workers[#workers + 1] = {worker = w, queue = q, slots = tonumber(v[2]), in_flight = counts[w] or 0,
           longest_ms = tonumber(v[3]) or 0, age_ms = now - (tonumber(v[4]) or now),
           drain_ms = max(0, (tonumber(v[5]) or 0) - now), pid = tonumber(v[6]) or 0,
           claim_ms = v[7] and now - tonumber(v[7]) or -1, credential = v[8] or ''}

@@ -21,7 +21,8 @@ for band = 0, 3 do
   end
 end
 for _, id in ipairs(call('ZRANGE', key('leases', q), 0, -1)) do
-  local row = found[call('HGET', P .. 'j:' .. id, 't') or '']
+  local got = call('HMGET', P .. 'j:' .. id, 't', 'H')
+  local row = got[2] ~= FAILURE and found[got[1] or '']
   if row then row.in_flight = row.in_flight + 1 end
 end
 finish_script()

@@ -41,6 +41,20 @@ def test_a_call_is_recorded_before_the_function_goes_on() -> None:
     play(scenario)
 
 
+def test_heartbeats_tell_what_the_open_call_reserved() -> None:
+    """Q39: a store that lost it charges this call again, and not what the claim had estimated."""
+
+    async def scenario(bench: HandlerBench) -> None:
+        bench.calls.seconds = 20.0
+        job = works(bench, lambda ctx: ask(ctx, "one", max_tokens=7))
+        await asyncio.sleep(10)
+        held = bench.store.named("beat")[-1].held[job]
+        charge = bench.store.named("acquire")[0].charge
+        assert (held.input_tokens, held.output_tokens) == (charge.input_tokens, 7)
+
+    play(scenario)
+
+
 def test_a_journal_is_replayed_in_any_order() -> None:
     """Changed code never gets the answer of another request, and pays only for what is new."""
 
