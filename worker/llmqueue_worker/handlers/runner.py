@@ -12,6 +12,7 @@ import structlog
 from pydantic import TypeAdapter
 
 from llmqueue.app import FAILURE_HANDLER, App, CallRefused, Failure, Llm, Reject, Retry
+from llmqueue.credentials import CredentialFile
 from llmqueue.errors import InvalidJob
 from llmqueue.job import MAX_RESULT_BYTES
 from llmqueue.outcome import Outcome
@@ -61,6 +62,7 @@ class HandlerRunner:
     ) -> None:
         self._settings, self._app, self._calls = settings, app, calls
         self._book, self._bookkeeper = book, bookkeeper
+        self._credentials = CredentialFile(settings.api_key_file)
 
     async def run(self, attempt: Attempt) -> Outcome:
         """Raises NotSent and CancelledError, as a Runner does."""
@@ -80,6 +82,7 @@ class HandlerRunner:
             calls=self._calls,
             book=self._book,
             bookkeeper=self._bookkeeper,
+            credentials=self._credentials,
         )
         progress = Progress(lambda part, text: self._book.progress(grant, part, text))
         return await _carry_out(run, lambda: work(llm, progress), progress)
