@@ -49,12 +49,13 @@ class InFlight:
         return {attempt.grant.id: fence for fence, attempt in self._attempts.items()}
 
     def held(self, now: float) -> dict[str, Held]:
-        """Job id → what a store is told that lost the lease; of one that ends unsent, nothing."""
+        """Job id → what a store is told that lost the lease, with what its open call reserved; of one
+        that ends unsent, nothing."""
         newest = {attempt.grant.id: attempt for attempt in self._attempts.values()}
         return {
             job: Held(
-                attempt.grant.input_tokens,
-                attempt.grant.output_tokens,
+                attempt.call.grant.input_tokens,
+                attempt.call.grant.output_tokens,
                 now - attempt.sent_at if attempt.sent else None,
             )
             for job, attempt in newest.items()

@@ -100,6 +100,22 @@ def test_a_key_that_is_replaced_is_used_by_the_next_call(tmp_path: Path) -> None
     play(scenario, api_key_file=key)
 
 
+def test_a_heartbeat_says_what_the_open_call_reserved() -> None:
+    async def scenario(bench: HandlerBench) -> None:
+        bench.calls.seconds = 8
+        bench.store.acquires.append(AcquireReply("granted", input_tokens=123, output_tokens=45))
+
+        async def handler(ctx: Context) -> None:
+            await ask(ctx, "x")
+
+        job = works(bench, handler)
+        await asyncio.sleep(4)
+        held = bench.store.named("beat")[-1].held[job]
+        assert (held.input_tokens, held.output_tokens) == (123, 45)
+
+    play(scenario)
+
+
 def test_a_call_in_doubt_is_marked_when_it_is_made_again() -> None:
     async def scenario(bench: HandlerBench) -> None:
         async def handler(ctx: Context) -> None:
