@@ -110,9 +110,7 @@ class WorkerPart(CallsPart):
 
     async def release(self, queue: str, items: Sequence[tuple[str, str]]) -> None:
         flat = [text for pair in items for text in pair]
-        await self._redis.run(
-            "release", await self._redis.budget_of_lease(queue, flat[0]), *flat
-        )
+        await self._redis.run("release", await self._redis.budget_of_lease(queue, flat[0]), *flat)
 
     async def progress(
         self, queue: str, job_id: str, fence: str, *, fraction: float, message: str

@@ -1,4 +1,4 @@
-"""What handler runs tell the store, and ask of it; one that is away, or was reset, is waited for."""
+"""What handler runs tell the store, and ask of it; one that is away or was reset is waited for."""
 
 from __future__ import annotations
 
