@@ -11,6 +11,7 @@ from llmqueue.config import Retention, RetryPolicy, Schedule
 from llmqueue.errors import IdempotencyConflict, QueueFull, UnknownJob, UnknownQueue
 from llmqueue.outcome import Usage
 from llmqueue.states import JobState, OutcomeClass, WaitReason
+from llmqueue.store import keys
 from support.handlerbench import make_call
 from support.storebench import StoreBench, after_lease, beat, drain_queue
 
@@ -217,6 +218,17 @@ async def test_a_running_call_of_a_removed_queue_comes_to_its_end(bench: StoreBe
     assert await make_call(bench, handler)
     await bench.store.release(bench.queue, [(handler.id, handler.fence)])
     assert [await bench.state(each.id) for each in (payload, handler)] == ["succeeded", "ready"]
+
+
+async def test_an_id_of_before_a_reset_is_refused(bench: StoreBench) -> None:
+    """It would run, and nobody could ever find it by its id."""
+    before = bench.new()
+    await bench.redis.delete(keys.REGISTRY)
+    await bench.configure()
+    with pytest.raises(UnknownQueue, match="made anew"):
+        await bench.store.enqueue([bench.new(), before])
+    assert await bench.states() == {}
+    await bench.enqueue()
 
 
 async def test_a_plan_is_read_as_it_was_written(bench: StoreBench) -> None:
