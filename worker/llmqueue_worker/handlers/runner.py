@@ -49,6 +49,10 @@ class RunContext:
         await self._progress.show(fraction, message)
 
 
+class _NotHere(InvalidJob):
+    """This process does not know the handler: one of a newer image, in a rollout, may."""
+
+
 class HandlerRunner:
     """Runs the functions of one App. `app` None: this queue has none."""
 
@@ -69,6 +73,8 @@ class HandlerRunner:
         grant = attempt.grant
         try:
             work = self._work(grant)
+        except _NotHere as exc:
+            return _own(OutcomeClass.TRANSIENT, str(exc), code="unknown_handler")
         except InvalidJob as exc:
             return _own(OutcomeClass.PERMANENT, str(exc), code="invalid_job")
         seconds = grant.timeout_seconds or self._settings.attempt_seconds
@@ -94,7 +100,7 @@ class HandlerRunner:
         """What there is to do. Raises InvalidJob with a sentence."""
         app = self._app
         if app is None:
-            raise InvalidJob(
+            raise _NotHere(
                 "the workers of this queue know no handlers: set spec.worker.handlers to the module"
                 " that has them"
             )
@@ -103,7 +109,7 @@ class HandlerRunner:
         handler = app.handlers.get(grant.handler)
         if handler is None:
             known = ", ".join(sorted(app.handlers)) or "none"
-            raise InvalidJob(f"there is no handler {grant.handler!r}; known handlers: {known}")
+            raise _NotHere(f"there is no handler {grant.handler!r}; known handlers: {known}")
         arguments = handler.arguments.parse(grant.payload)
         return lambda llm, progress: handler.function(RunContext(grant, llm, progress), **arguments)
 
