@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llmqueue.config import Limit
+from llmqueue.config import Limit, RetryPolicy, UnknownOutcomePolicy
 from llmqueue.errors import UnknownJob
 from llmqueue.states import JobState, LimitUnit
 from support.workerprocess import WorkerProcess, eventually
@@ -150,6 +150,8 @@ async def test_killed_in_a_call(handlers: Handlers) -> None:
 async def test_killed_at_any_moment(handlers: Handlers, seed: int) -> None:
     """Whatever moment it is: what was recorded is not paid again, and ledger = bill."""
     rng, fence = random.Random(seed), ""
+    again = RetryPolicy(unknown_outcome=UnknownOutcomePolicy(max_auto_retries=KILLS))
+    await handlers.bench.configure(budget={"max_crashes": 1000}, queue={"retry": again})
     job = await handlers.enqueue("five", directive="[[sim:latency=0.2]]")
     for kill in range(KILLS):
         async with handlers.worker(uid=f"pod-{kill}") as worker:
