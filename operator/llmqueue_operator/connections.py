@@ -9,13 +9,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import structlog
 
 from llmqueue.errors import StoreError, UsageError
 from llmqueue.spec import LLMQueue
 from llmqueue.store import RedisStore, carries_credentials, connect
 from llmqueue_operator.errors import UnusableConnection
 from llmqueue_operator.pods import WorkerRedis
+
+_log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -37,7 +42,7 @@ class Connections:
         known = self._open.get(name)
         if known is not None and known.url == url:
             return known.store
-        store = await connect(url)
+        store = await connect(url, warn=partial(_warn, name))
         known = self._open.get(name)
         if known is not None and known.url == url:  # somebody else was as fast
             await store.close()
@@ -94,6 +99,10 @@ class Connections:
             except StoreError:
                 continue
         self._open.clear()
+
+
+def _warn(connection: str, text: str) -> None:
+    _log.warning("store-warning", connection=connection, message=text)
 
 
 def _has_password(name: str, url: str) -> bool:

@@ -107,6 +107,13 @@ class Attempt:
         """A handler's call is settled; the run goes on."""
         self.asked = self.sent = False
 
+    def end_recording(self) -> None:
+        """An interruption had to wait for the record; the call's own task sees `stop` itself."""
+        self.recording = False
+        task = self.task
+        if self.stop is not None and task is not None and task is not asyncio.current_task():
+            task.cancel()
+
     def interrupt(self, why: Stop) -> None:
         """End the call; the first reason counts. Nothing happens once the call is over."""
         if self.stop is not None or self.finished:

@@ -49,7 +49,8 @@ class InFlight:
         return {attempt.grant.id: fence for fence, attempt in self._attempts.items()}
 
     def held(self, now: float) -> dict[str, Held]:
-        """Job id → what a store is told that lost the lease; of one that ends unsent, nothing."""
+        """Job id → what a store is told that lost the lease, and what the open call reserved; of
+        one that ends unsent, nothing."""
         newest = {attempt.grant.id: attempt for attempt in self._attempts.values()}
         return {
             job: Held(

@@ -144,7 +144,7 @@ async def _connected(settings: WorkerSettings, stop: asyncio.Event) -> RedisStor
     backoff, told = Backoff(), ""
     while not stop.is_set():
         try:
-            return await connect(settings.store_url())
+            return await connect(settings.store_url(), warn=_warn)
         except StoreError as exc:
             if type(exc).__name__ != told:
                 told = type(exc).__name__
@@ -157,6 +157,10 @@ async def _connected(settings: WorkerSettings, stop: asyncio.Event) -> RedisStor
         except TimeoutError:
             continue
     return None
+
+
+def _warn(text: str) -> None:
+    _log.warning("store-warning", message=text)
 
 
 async def _work(

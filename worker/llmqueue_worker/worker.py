@@ -10,7 +10,7 @@ from typing import Literal
 import structlog
 
 from llmqueue.credentials import Credential, CredentialFile
-from llmqueue.errors import StoreError
+from llmqueue.errors import LlmqueueError
 from llmqueue.settings import WorkerSettings
 from llmqueue.store.port import Grant, WorkerStore
 from llmqueue_worker.booking import Bookkeeper
@@ -145,6 +145,6 @@ class Worker:
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._store.leave(self._settings.queue, self.name)
-        except (StoreError, TimeoutError) as exc:
+        except (LlmqueueError, TimeoutError) as exc:  # its queue may be removed
             _log.info("left-unheard", queue=self._settings.queue, error=str(exc))
         await self._runner.close()

@@ -23,6 +23,7 @@ from llmqueue_cli.local.credentials import Credentials
 from llmqueue_cli.local.deployment import LocalGroup
 from llmqueue_cli.local.embedded import EmbeddedValkey, FolderLock
 from llmqueue_cli.local.journal import Journal
+from llmqueue_cli.local.moves import refuse_moves
 from llmqueue_cli.local.processes import WorkerEnd, WorkerPool
 from llmqueue_cli.local.resources import Sources
 
@@ -87,8 +88,10 @@ class Up:
                 )
             else:
                 gone |= controller.adopt(group)
+        served = {item.queue for group in groups for item in group.queues}
         for queue, pool in gone.items():
-            self._leaving.append(asyncio.create_task(self._remove(queue, pool)))
+            end = pool.drain() if queue in served else self._remove(queue, pool)
+            self._leaving.append(asyncio.create_task(end))
 
     async def _remove(self, queue: str, pool: WorkerPool) -> None:
         self.journal.say("queue-removed", "no longer in the manifests", subject=queue)
@@ -100,6 +103,7 @@ class Up:
         """Changed files: new limits at once; a file with a mistake changes nothing."""
         try:
             groups = await asyncio.to_thread(self.sources.load)
+            await refuse_moves(self.store, groups)
         except LlmqueueError as exc:
             self.journal.say("manifest-refused", f"kept the last good manifests: {sentence(exc)}")
             return
@@ -262,6 +266,7 @@ async def serving(
 
 
 async def _configure(run: Up, groups: Sequence[LocalGroup], url: str) -> None:
+    await refuse_moves(run.store, groups)
     run.adopt(groups)
     for controller in run.controllers.values():
         await controller.configure()

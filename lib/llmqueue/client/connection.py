@@ -36,8 +36,12 @@ class Connection:
 
         Raises StoreUnavailable after it, and what the call raises.
         """
-        async with self._turns:
-            return await retried(call, seconds=self._retry_seconds)
+
+        async def in_turn() -> T:
+            async with self._turns:  # not while it pauses: others may try meanwhile
+                return await call()
+
+        return await retried(in_turn, seconds=self._retry_seconds)
 
     @asynccontextmanager
     async def watch(self, subject: str) -> AsyncGenerator[Watch]:

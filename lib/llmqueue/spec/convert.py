@@ -50,6 +50,7 @@ def _lowest(values: Iterable[int | None]) -> int | None:
     return min((value for value in values if value is not None), default=None)
 
 
+_ZONE = "day_time_zone"
 _COMMON = (
     "requests_per_minute",
     "tokens_per_minute",
@@ -57,18 +58,20 @@ _COMMON = (
     "output_tokens_per_minute",
     "requests_per_day",
     "tokens_per_day",
-    "day_time_zone",
+    _ZONE,
     "max_in_flight",
 )
 
 
 def differing_limits(members: Sequence[LLMQueue]) -> tuple[str, ...]:
     """Fields of spec.limits that the members of one budget declare differently: the lowest counts,
-    and they should be told."""
+    and they should be told. Whose limits have no day, its time zone is no matter."""
+    declared = [queue.spec.limits for queue in members]
+    with_days = [each for each in declared if each.limits_days]
     return tuple(
         to_camel(name)
         for name in _COMMON
-        if len({getattr(queue.spec.limits, name) for queue in members}) > 1
+        if len({getattr(e, name) for e in (with_days if name == _ZONE else declared)}) > 1
     )
 
 

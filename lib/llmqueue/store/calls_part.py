@@ -45,7 +45,7 @@ class CallsPart(ParkedResults):
         worst = "" if charge.worst_nano_usd is None else charge.worst_nano_usd
         verdict, *rest = await self._redis.run(
             "acquire",
-            await self._redis.budget(queue),
+            await self._redis.budget_of_lease(queue, request.id),
             request.credential,
             request.id,
             request.fence,
@@ -69,7 +69,7 @@ class CallsPart(ParkedResults):
         )
 
     async def finish_calls(self, queue: str, calls: Sequence[FinishedCall]) -> list[bool]:
-        budget = await self._redis.budget(queue)
+        budget = await self._redis.budget_of_lease(queue, calls[0].settlement.id)
         now = time.time()
         args: list[str | bytes] = []
         for call in calls:
@@ -86,7 +86,7 @@ class CallsPart(ParkedResults):
         return [bool(answer) for answer in answers]
 
     async def journal(self, queue: str, job_id: str) -> Journal:
-        start = keys.prefix(await self._redis.budget(queue))
+        start = keys.prefix(await self._redis.budget_of_lease(queue, job_id))
         with translated():
             client = self._redis.client
             names: list[bytes] = await client.lrange(f"{start}c:{job_id}", 0, -1)

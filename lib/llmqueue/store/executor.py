@@ -221,6 +221,14 @@ class Executor:
             raise UnknownJob(f"no job {job_id!r}")
         return budget
 
+    async def budget_of_lease(self, queue: str, job_id: str) -> str:
+        """Where a claimed job is: by its id, so that what runs comes to its end though its queue
+        is in the registry no more. A store that was reset knows no such id: there by its queue."""
+        try:
+            return await self.budget_of_job(job_id)
+        except UnknownJob:
+            return await self.budget(queue)
+
     async def close(self) -> None:
         await self.topology.close()
         await self._waiting.close()

@@ -42,7 +42,13 @@ class IntakePart:
         if not jobs:
             return []
         queue = jobs[0].queue
-        budget = await self._redis.budget(queue)
+        entry = await self._redis.entry(queue)
+        if any(job.id[: keys.CODE_LENGTH] != entry.code for job in jobs):
+            raise UnknownQueue(
+                f"queue {queue!r} was made anew meanwhile: ids that were made before lead to no"
+                " job of it; nothing of this was stored now, enqueue it again"
+            )
+        budget = entry.config.budget
         args: list[str | bytes] = [queue]
         for job in jobs:
             args += [codec.new_job_json(job), job.payload]

@@ -80,7 +80,8 @@ class WorkerPart(CallsPart):
         self, queue: str, items: Sequence[tuple[str, str]], *, credential: str
     ) -> list[SentReply]:
         flat = [text for pair in items for text in pair]
-        raw = await self._redis.run("sent", await self._redis.budget(queue), credential, *flat)
+        budget = await self._redis.budget_of_lease(queue, flat[0])
+        raw = await self._redis.run("sent", budget, credential, *flat)
         return [
             SentReply(
                 ok=bool(ok),
@@ -91,7 +92,7 @@ class WorkerPart(CallsPart):
         ]
 
     async def settle(self, queue: str, items: Sequence[Settlement]) -> list[SettleReply]:
-        budget = await self._redis.budget(queue)
+        budget = await self._redis.budget_of_lease(queue, items[0].id)
         now = time.time()
         args: list[str | bytes] = []
         for item in items:
@@ -109,14 +110,14 @@ class WorkerPart(CallsPart):
 
     async def release(self, queue: str, items: Sequence[tuple[str, str]]) -> None:
         flat = [text for pair in items for text in pair]
-        await self._redis.run("release", await self._redis.budget(queue), *flat)
+        await self._redis.run("release", await self._redis.budget_of_lease(queue, flat[0]), *flat)
 
     async def progress(
         self, queue: str, job_id: str, fence: str, *, fraction: float, message: str
     ) -> None:
         await self._redis.run(
             "progress",
-            await self._redis.budget(queue),
+            await self._redis.budget_of_lease(queue, job_id),
             job_id,
             fence,
             round(fraction, 4),
@@ -129,9 +130,12 @@ class WorkerPart(CallsPart):
             for job_id, fence in beat.leases.items()
             for text in (job_id, fence, *codec.held_fields(beat.held.get(job_id)))
         ]
+        held = next(iter(beat.leases), None)
         draining, lost, cancelled = await self._redis.run(
             "heartbeat",
-            await self._redis.budget(beat.queue),
+            await self._redis.budget(beat.queue)
+            if held is None
+            else await self._redis.budget_of_lease(beat.queue, held),
             beat.queue,
             beat.worker,
             beat.slots,

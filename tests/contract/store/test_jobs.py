@@ -11,6 +11,8 @@ from llmqueue.config import Retention, RetryPolicy, Schedule
 from llmqueue.errors import IdempotencyConflict, QueueFull, UnknownJob, UnknownQueue
 from llmqueue.outcome import Usage
 from llmqueue.states import JobState, OutcomeClass, WaitReason
+from llmqueue.store import keys
+from support.handlerbench import make_call
 from support.storebench import StoreBench, after_lease, beat, drain_queue
 
 REPEAT_SECONDS = 120
@@ -198,6 +200,35 @@ async def test_removed_queue_refuses_and_adopts(bench: StoreBench) -> None:
     assert (await bench.claim()).reason is WaitReason.UNCONFIGURED
     await bench.configure()
     assert (await bench.take()).id == job_id
+
+
+async def test_a_running_call_of_a_removed_queue_comes_to_its_end(bench: StoreBench) -> None:
+    """It is known by its id: what was paid is booked, and its lease renewed until then."""
+    for job in [bench.new(), bench.new(handler="h")]:
+        await bench.store.enqueue([job])
+    await bench.warm()
+    payload, handler = (await bench.claim(2)).grants
+    await bench.store.remove_queue(bench.queue)
+    bench.store._redis._read_at = float("-inf")  # its copy of the registry is old
+
+    reply = await beat(bench, **{payload.id: payload.fence, handler.id: handler.fence})
+    assert (reply.lost, reply.cancelled) == (frozenset(), frozenset())
+    assert await bench.send(payload) == [True]
+    assert (await bench.settle(payload)).verdict == "settled"
+    assert await make_call(bench, handler)
+    await bench.store.release(bench.queue, [(handler.id, handler.fence)])
+    assert [await bench.state(each.id) for each in (payload, handler)] == ["succeeded", "ready"]
+
+
+async def test_an_id_of_before_a_reset_is_refused(bench: StoreBench) -> None:
+    """It would run, and nobody could ever find it by its id."""
+    before = bench.new()
+    await bench.redis.delete(keys.REGISTRY)
+    await bench.configure()
+    with pytest.raises(UnknownQueue, match="made anew"):
+        await bench.store.enqueue([bench.new(), before])
+    assert await bench.states() == {}
+    await bench.enqueue()
 
 
 async def test_a_plan_is_read_as_it_was_written(bench: StoreBench) -> None:

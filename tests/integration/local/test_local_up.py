@@ -239,6 +239,23 @@ async def test_several_queues_in_one_run(bench: Bench) -> None:
     assert re.search(r"serving default/batch, default/other", bench.said())
 
 
+async def test_a_queue_joins_a_budget_once_its_jobs_are_finished(bench: Bench) -> None:
+    """Its jobs lie with the budget: they would wait there for ever."""
+    up = await bench.up()
+    await bench.enqueue(20)
+    shared = bench.manifest.read_text().replace("limits: {", "limits: {sharedBudget: {name: x}, ")
+    bench.manifest.write_text(shared)
+    await bench.until(lambda: "jobs are not finished" in bench.said())
+    await bench.reach("succeeded", 20)
+    bench.manifest.write_text(shared + "# once more")
+    await bench.until(lambda: "the manifests were read again" in bench.said())
+    await asyncio.sleep(3)  # the workers of before leave
+    await bench.enqueue(3)
+    await bench.reach("succeeded", 3)
+    up.send_signal(signal.SIGTERM)
+    assert await bench.end(up) == 0
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "code", "words"),
     [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from llmqueue.errors import LlmqueueError, StoreUnavailable
 from llmqueue.spec import LLMQueue
@@ -34,9 +36,12 @@ class Opened:
     def __init__(self) -> None:
         self.stores: list[Store] = []
         self.away = False
+        self.warnings: list[str] = []
 
-    async def connect(self, url: str) -> Store:
+    async def connect(self, url: str, *, warn: Callable[[str], None]) -> Store:
         await asyncio.sleep(0)
+        for text in self.warnings:
+            warn(text)
         if self.away:
             raise StoreUnavailable("Redis cannot be reached")
         self.stores.append(Store(url))
@@ -257,3 +262,14 @@ def test_the_files_of_a_worker() -> None:
     assert volume["secret"] == {"secretName": "s", "items": [{"key": "k", "path": "url"}]}
     assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
     assert secret.environment == {"LLMQUEUE_REDIS_URL_FILE": f"{mount['mountPath']}/url"}
+
+
+async def test_warnings_of_a_redis_are_logged_once(tmp_path: Path, opened: Opened) -> None:
+    opened.warnings = ["append-only file is off"]
+    connections = write(tmp_path, url="redis://one")
+    with structlog.testing.capture_logs() as logs:
+        await connections.store("default")
+        await connections.store("default")
+    assert [(line["connection"], line["message"]) for line in logs] == [
+        ("default", "append-only file is off")
+    ]

@@ -97,11 +97,17 @@ def test_all_refused() -> None:
             "inputTokensPerMinute, tokensPerDay",
             id="two",
         ),
-        pytest.param({"dayTimeZone": "UTC"}, {}, "dayTimeZone", id="whose midnight"),
+        pytest.param(
+            {"requestsPerDay": 5, "dayTimeZone": "UTC"},
+            {"requestsPerDay": 5},
+            "dayTimeZone",
+            id="whose midnight",
+        ),
+        pytest.param({"dayTimeZone": "UTC"}, {}, "", id="nobody's midnight"),
         pytest.param({"defaultMaxOutputTokens": 5}, {}, "", id="no limit of the budget"),
     ],
 )
-def test_limits_that_differ(ours: dict[str, int], theirs: dict[str, int], named: str) -> None:
+def test_limits_that_differ(ours: dict[str, Any], theirs: dict[str, Any], named: str) -> None:
     """The lowest counts, condition BudgetConflict on all."""
     group = assembled(shared("a", limits=ours), shared("b", limits=theirs)).group
     assert group is not None

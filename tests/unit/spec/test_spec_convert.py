@@ -106,6 +106,12 @@ def test_members_that_declare_different_limits() -> None:
     second = member("b", requestsPerMinute=50, maxInFlight=5)
     assert differing_limits([first, second]) == ("requestsPerMinute",)
     assert differing_limits([first, first]) == ()
+    day, none = {"requestsPerDay": 5}, {"requestsPerMinute": 60}
+    here, there = {"dayTimeZone": "Asia/Kolkata"}, {"dayTimeZone": "UTC"}
+    both = [member("a", **day, **here), member("b", **day, **there)]
+    assert differing_limits(both) == ("dayTimeZone",)
+    without_days = [member("a", **day, **here), member("b", **day, **here), member("c", **none)]
+    assert "dayTimeZone" not in differing_limits(without_days), "its midnight is still the day's"
 
 
 # ------------------------------------------------------------ ids

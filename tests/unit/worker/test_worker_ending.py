@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import structlog.testing
 
-from llmqueue.errors import StoreUnavailable
+from llmqueue.errors import StoreUnavailable, UnknownQueue
 from llmqueue.states import JobState, OutcomeClass, RefusalReason
 from llmqueue_worker.recycle import Recycling, resident_mib
 from llmqueue_worker.worker import Ending
@@ -164,6 +164,19 @@ def test_what_would_only_go_back_is_not_waited_for_beyond_the_drain() -> None:
             bench.worker.stop()
             await bench.ended()
             assert 21 <= now() < 25
+
+    run_virtually(scenario())
+
+
+def test_a_worker_of_a_removed_queue_leaves_in_order() -> None:
+    async def scenario() -> None:
+        async with working() as bench:
+            start(bench)
+            await asyncio.sleep(1)
+            bench.store.faults["leave"].append(UnknownQueue("no queue"))
+            bench.worker.stop()
+            assert await bench.ended() is Ending.STOPPED
+            assert bench.runner.closed
 
     run_virtually(scenario())
 

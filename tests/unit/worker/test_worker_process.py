@@ -7,13 +7,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
+import structlog.testing
 
 from llmqueue_worker import process, recycle
 from llmqueue_worker.signals import StopSignals, hold_back
+from support.scriptedrunner import settings
 
 HANDLED = (signal.SIGTERM, signal.SIGINT)
 
@@ -135,3 +137,16 @@ def test_a_url_that_is_none_is_a_clear_error(
     told = capsys.readouterr().err
     assert "settings-unusable" in told
     assert "hunter2" not in told
+
+
+async def test_warnings_of_the_store_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect(_url: str, *, warn: Callable[[str], None]) -> object:
+        warn("append-only file is off")
+        return object()
+
+    monkeypatch.setattr(process, "connect", connect)
+    with structlog.testing.capture_logs() as logs:
+        await process._connected(settings(), asyncio.Event())
+    assert [(line["event"], line["message"]) for line in logs] == [
+        ("store-warning", "append-only file is off")
+    ]

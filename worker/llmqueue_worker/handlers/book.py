@@ -1,4 +1,4 @@
-"""What handler runs tell the store, and ask of it; a store that is away is waited for."""
+"""What handler runs tell the store, and ask of it; one that is away or was reset is waited for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from llmqueue.errors import StoreError
+from llmqueue.errors import LlmqueueError
 from llmqueue.states import WaitReason
 from llmqueue.store.port import (
     AcquireReply,
@@ -53,7 +53,7 @@ class CallBook:
         """Charge a call; `wait_seconds` of a refusal says when to ask again."""
         try:
             reply = await self._store.acquire(self._queue, request)
-        except StoreError as exc:
+        except LlmqueueError as exc:
             _log.warning("acquire-unanswered", job=request.id, error=str(exc))
             return AcquireReply("wait", self._backoff.next())
         self._backoff.reset()
@@ -76,7 +76,7 @@ class CallBook:
         while True:
             try:
                 return await self._store.journal(self._queue, grant.id)
-            except StoreError as exc:
+            except LlmqueueError as exc:
                 _log.warning("journal-unanswered", job=grant.id, error=str(exc))
                 await self._sleep(backoff.next())
 
@@ -86,7 +86,7 @@ class CallBook:
             await self._store.progress(
                 self._queue, grant.id, grant.fence, fraction=fraction, message=message
             )
-        except StoreError as exc:
+        except LlmqueueError as exc:
             _log.debug("progress-unanswered", job=grant.id, error=str(exc))
 
     async def close(self) -> None:

@@ -13,7 +13,8 @@ from typing import Any, cast
 import structlog
 
 from llmqueue.app import CallRefused
-from llmqueue.errors import InvalidJob
+from llmqueue.credentials import CredentialFile
+from llmqueue.errors import InvalidJob, UsageError
 from llmqueue.outcome import Outcome
 from llmqueue.providers.http import NotSent
 from llmqueue.providers.port import Prepared
@@ -25,6 +26,7 @@ from llmqueue_worker.booking import Bookkeeper, bounded
 from llmqueue_worker.call import ProviderCalls
 from llmqueue_worker.handlers.book import CallBook
 from llmqueue_worker.handlers.run import HandlerRun
+from llmqueue_worker.pump import POLL_SECONDS
 from llmqueue_worker.recorder import Refused
 
 _DIGEST_CHARACTERS = 20
@@ -64,10 +66,12 @@ class RunLlm:
         calls: ProviderCalls,
         book: CallBook,
         bookkeeper: Bookkeeper,
+        credentials: CredentialFile,
     ) -> None:
         self._run, self._journal = run, journal
         self._settings, self._calls = settings, calls
         self._book, self._bookkeeper = book, bookkeeper
+        self._credentials = credentials
         self._names = Names()
         self._number = 0
         self._clock = asyncio.get_running_loop().time
@@ -119,19 +123,13 @@ class RunLlm:
     async def _acquired(self, prepared: Prepared, name: str) -> Call:
         """Charged, however long that takes."""
         run, grant = self._run, self._run.attempt.grant
-        request = CallRequest(
-            grant.id,
-            grant.fence,
-            self._number,
-            name,
-            prepared.charge,
-            prepared.model,
-            run.attempt.credential.fingerprint,
-        )
         while True:
             if run.attempt.draining:
                 raise run.end(NotSent("draining"))
-            reply = await self._book.acquire(request)
+            if not self._has_key():
+                await run.wait(POLL_SECONDS)
+                continue
+            reply = await self._book.acquire(self._request(prepared, name))
             if reply.verdict == "wait":
                 await run.wait(reply.wait_seconds)
             elif reply.verdict == "too-large":
@@ -154,6 +152,28 @@ class RunLlm:
                     in_doubt=name in self._journal.in_doubt,
                 )
                 return Call(self._number, reserved, self._clock())
+
+    def _has_key(self) -> bool:
+        """Use the key as it is now: the one of the claim may have been replaced meanwhile."""
+        attempt = self._run.attempt
+        try:
+            attempt.credential = self._credentials.read()
+        except UsageError as exc:
+            _log.warning("credential-unusable", job=attempt.grant.id, message=str(exc))
+            return False
+        return True
+
+    def _request(self, prepared: Prepared, name: str) -> CallRequest:
+        attempt = self._run.attempt
+        return CallRequest(
+            attempt.grant.id,
+            attempt.grant.fence,
+            self._number,
+            name,
+            prepared.charge,
+            prepared.model,
+            attempt.credential.fingerprint,
+        )
 
     # ------------------------------------------------------------ on its way
 
@@ -213,7 +233,7 @@ class RunLlm:
                 self._book.finish(FinishedCall(settlement, call.number, name))
             )
         finally:
-            attempt.recording = False
+            attempt.end_recording()
         attempt.close_call()
         if not goes_on:
             raise run.end(Refused(RefusalReason.STALE))

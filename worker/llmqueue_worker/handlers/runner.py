@@ -12,6 +12,7 @@ import structlog
 from pydantic import TypeAdapter
 
 from llmqueue.app import FAILURE_HANDLER, App, CallRefused, Failure, Llm, Reject, Retry
+from llmqueue.credentials import CredentialFile
 from llmqueue.errors import InvalidJob
 from llmqueue.job import MAX_RESULT_BYTES
 from llmqueue.outcome import Outcome
@@ -48,6 +49,10 @@ class RunContext:
         await self._progress.show(fraction, message)
 
 
+class _NotHere(InvalidJob):
+    """This process does not know the handler: one of a newer image, in a rollout, may."""
+
+
 class HandlerRunner:
     """Runs the functions of one App. `app` None: this queue has none."""
 
@@ -61,12 +66,15 @@ class HandlerRunner:
     ) -> None:
         self._settings, self._app, self._calls = settings, app, calls
         self._book, self._bookkeeper = book, bookkeeper
+        self._credentials = CredentialFile(settings.api_key_file)
 
     async def run(self, attempt: Attempt) -> Outcome:
         """Raises NotSent and CancelledError, as a Runner does."""
         grant = attempt.grant
         try:
             work = self._work(grant)
+        except _NotHere as exc:
+            return _own(OutcomeClass.TRANSIENT, str(exc), code="unknown_handler")
         except InvalidJob as exc:
             return _own(OutcomeClass.PERMANENT, str(exc), code="invalid_job")
         seconds = grant.timeout_seconds or self._settings.attempt_seconds
@@ -80,6 +88,7 @@ class HandlerRunner:
             calls=self._calls,
             book=self._book,
             bookkeeper=self._bookkeeper,
+            credentials=self._credentials,
         )
         progress = Progress(lambda part, text: self._book.progress(grant, part, text))
         return await _carry_out(run, lambda: work(llm, progress), progress)
@@ -91,7 +100,7 @@ class HandlerRunner:
         """What there is to do. Raises InvalidJob with a sentence."""
         app = self._app
         if app is None:
-            raise InvalidJob(
+            raise _NotHere(
                 "the workers of this queue know no handlers: set spec.worker.handlers to the module"
                 " that has them"
             )
@@ -100,7 +109,7 @@ class HandlerRunner:
         handler = app.handlers.get(grant.handler)
         if handler is None:
             known = ", ".join(sorted(app.handlers)) or "none"
-            raise InvalidJob(f"there is no handler {grant.handler!r}; known handlers: {known}")
+            raise _NotHere(f"there is no handler {grant.handler!r}; known handlers: {known}")
         arguments = handler.arguments.parse(grant.payload)
         return lambda llm, progress: handler.function(RunContext(grant, llm, progress), **arguments)
 

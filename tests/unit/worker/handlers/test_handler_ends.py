@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from llmqueue.app import Context
-from llmqueue.errors import StoreUnavailable
+from llmqueue.errors import LlmqueueError, StoreUnavailable, UnknownQueue
 from llmqueue.states import OutcomeClass
 from llmqueue.store.port import AcquireReply
 from support.scriptedhandlers import HandlerBench, ask, play, works
@@ -270,6 +270,34 @@ def test_a_cancel_in_own_code_is_the_stores_alone() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("end", ["cancel", "drain"])
+def test_an_end_while_a_call_is_recorded_reaches_the_function(end: str) -> None:
+    """It waits for something else than the task whose call is told."""
+
+    async def scenario(bench: HandlerBench) -> None:
+        bench.store.gates["finish_calls"] = asyncio.Event()
+
+        async def handler(ctx: Context) -> None:
+            keep.append(asyncio.create_task(ask(ctx, "beside")))
+            await asyncio.sleep(1000)
+
+        keep: list[asyncio.Task[str]] = []
+        job = works(bench, handler)
+        await asyncio.sleep(2)
+        if end == "cancel":
+            bench.store.cancelled.add(job)
+        else:
+            bench.worker.stop()
+        await asyncio.sleep(20)
+        bench.store.gates["finish_calls"].set()
+        await asyncio.sleep(5)
+        assert len(bench.worker.in_flight) == 0
+        assert len(bench.store.finished) == 1
+        await asyncio.gather(*keep, return_exceptions=True)
+
+    play(scenario, drain_seconds=10)
+
+
 @pytest.mark.parametrize("where", ["call", "own code"])
 def test_a_lost_lease_ends_the_run(where: str) -> None:
     async def scenario(bench: HandlerBench) -> None:
@@ -292,14 +320,19 @@ def test_a_lost_lease_ends_the_run(where: str) -> None:
     play(scenario)
 
 
-def test_a_store_that_is_away_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    "trouble",
+    [StoreUnavailable("away"), UnknownQueue("reset, and not configured yet")],
+    ids=["away", "reset"],
+)
+def test_a_store_that_is_away_is_waited_for(trouble: LlmqueueError) -> None:
     """Q40"""
 
     async def scenario(bench: HandlerBench) -> None:
         for name in ("acquire", "journal", "finish_calls"):
-            bench.store.faults[name].extend([StoreUnavailable("away")] * 5)
+            bench.store.faults[name].extend([trouble] * 5)
         bench.store.after["finish_calls"].append(StoreUnavailable("lost reply"))
-        bench.store.faults["progress"].append(StoreUnavailable("away"))
+        bench.store.faults["progress"].append(trouble)
 
         async def handler(ctx: Context) -> str:
             await ctx.progress(0.5)

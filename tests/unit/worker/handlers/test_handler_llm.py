@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llmqueue.app import CallRefused, Context, Retry
+from llmqueue.credentials import fingerprint
 from llmqueue.errors import StoreUnavailable
 from llmqueue.job import MAX_RESULT_BYTES
 from llmqueue.outcome import Outcome, Usage
-from llmqueue.states import OutcomeClass
+from llmqueue.states import OutcomeClass, WaitReason
 from llmqueue.store.port import AcquireReply
 from support.scriptedhandlers import HandlerBench, ask, play, works
 
@@ -77,6 +79,53 @@ def test_a_journal_is_replayed_in_any_order() -> None:
         assert bench.texts == ["a", "b", "a", "c", "a"]
         outcome = bench.store.settled[-1].outcome
         assert json.loads(outcome.result or b"") == ["c", "a", "b", "a", "a"]
+
+    play(scenario)
+
+
+def test_a_key_that_is_replaced_is_used_by_the_next_call(tmp_path: Path) -> None:
+    """A run may outlive its key: waiting for the old one, which is paused, it would wait for ever."""
+    key = tmp_path / "key"
+    key.write_text("old")
+
+    async def scenario(bench: HandlerBench) -> None:
+        async def handler(ctx: Context) -> None:
+            await ask(ctx, "one")
+            key.write_text("replaced")
+            bench.store.acquires.append(AcquireReply("wait", 3, WaitReason.PAUSED))
+            await ask(ctx, "two")
+            key.unlink()
+            waits.append(await asyncio.gather(ask(ctx, "three"), later()))
+
+        async def later() -> None:
+            await asyncio.sleep(20)
+            key.write_text("third")
+
+        waits: list[Any] = []
+        works(bench, handler)
+        await asyncio.sleep(60)
+        asked = [request.credential for request in bench.store.named("acquire")]
+        sent = [credential for _, credential in bench.store.named("mark_sent")]
+        old, replaced, third = map(fingerprint, ("old", "replaced", "third"))
+        assert asked == [old, replaced, replaced, third]
+        assert sent == [old, replaced, third]
+        assert [c.settlement.credential for c in bench.store.finished] == sent
+
+    play(scenario, api_key_file=key)
+
+
+def test_a_heartbeat_says_what_the_open_call_reserved() -> None:
+    async def scenario(bench: HandlerBench) -> None:
+        bench.calls.seconds = 8
+        bench.store.acquires.append(AcquireReply("granted", input_tokens=123, output_tokens=45))
+
+        async def handler(ctx: Context) -> None:
+            await ask(ctx, "x")
+
+        job = works(bench, handler)
+        await asyncio.sleep(4)
+        held = bench.store.named("beat")[-1].held[job]
+        assert (held.input_tokens, held.output_tokens) == (123, 45)
 
     play(scenario)
 

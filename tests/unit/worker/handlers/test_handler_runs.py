@@ -103,6 +103,23 @@ def test_what_it_raises_says_what_becomes_of_the_job(
     play(scenario)
 
 
+def test_an_unknown_handler_is_tried_again() -> None:
+    """In a rollout a newer worker may know it."""
+
+    async def scenario(bench: HandlerBench) -> None:
+        assert bench.app is not None
+
+        @bench.app.handler("known")
+        async def known(_ctx: Context) -> None: ...
+
+        bench.run("new")
+        await asyncio.sleep(1)
+        assert bench.outcome().kind is OutcomeClass.TRANSIENT
+        assert bench.outcome().message == "there is no handler 'new'; known handlers: known"
+
+    play(scenario)
+
+
 def test_a_rejection_has_a_severity() -> None:
     async def scenario(bench: HandlerBench) -> None:
         async def handler(_ctx: Context) -> None:
