@@ -170,7 +170,7 @@ async def test_the_entry_of_a_job_that_is_taken_back_blocks_nobody(bench: StoreB
     grant = await bench.take()
     await replica.promote()
     await assert_leases(bench, grant)
-    await bench.advance(1)
+    await bench.warm()
     assert sorted(await drain_queue(bench)) == sorted(set(ids) - {grant.id})
     await bench.store.release(bench.queue, [(grant.id, grant.fence)])
     assert await drain_queue(bench) == [grant.id]
