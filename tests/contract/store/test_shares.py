@@ -13,6 +13,7 @@ from llmqueue.outcome import Usage
 from llmqueue.states import LimitUnit, OutcomeClass, ProviderType, WaitReason
 from llmqueue.store import RedisStore
 from llmqueue.store.port import Grant
+from support.handlerbench import acquire, finish
 from support.storebench import StoreBench, assert_leases, beat
 
 BUDGET = "default/~one"
@@ -34,6 +35,7 @@ class Together:
     max_in_flight: int | None = None
     weights: Mapping[str, int] = field(default_factory=lambda: {A: 2, B: 1})
     call_seconds: float = 1.0
+    handlers: bool = False
     benches: dict[str, StoreBench] = field(default_factory=dict[str, StoreBench])
     due: dict[str, float] = field(default_factory=dict[str, float])
     """Worker -> when it claims next."""
@@ -46,7 +48,7 @@ class Together:
     async def configure(self) -> None:
         budget = BudgetConfig(BUDGET, self.limits, max_in_flight=self.max_in_flight)
         queues = [
-            QueueConfig(name, BUDGET, ProviderType.OPENAI, weight=weight)
+            QueueConfig(name, BUDGET, ProviderType.OPENAI, weight=weight, handlers=self.handlers)
             for name, weight in self.weights.items()
         ]
         await self.store.configure(budget, queues)
@@ -334,3 +336,25 @@ async def test_one_queues_bands_are_its_own(both: Together) -> None:
         await b.claim(1, worker=f"b:{n}")
         await a.advance(1)
     assert order.index(low[0]) == 19
+
+
+async def test_a_handlers_further_calls_wait_for_the_others_turn(both: Together) -> None:
+    """A queue of few jobs with many calls gets no more than its share."""
+    both.handlers = True
+    await both.configure()
+    a, b = both.benches[A], both.benches[B]
+    await a.enqueue(1, handler="h")
+    await b.enqueue(50)
+    await a.warm()
+    grant = await a.take()
+    assert (await acquire(a, grant, 1)).verdict == "granted"
+    await a.send(grant)
+    await finish(a, grant, 1)
+    soon = await a.now_ms() + 60_000
+    demand = {f"d:{A}": soon, f"d:{B}": soon}
+    await a.redis.hset(a.key("run"), mapping={**demand, f"v:{A}": 1, f"v:{B}": 0})
+    reply = await acquire(a, grant, 2)
+    assert (reply.verdict, reply.reason) == ("wait", WaitReason.SHARE)
+    assert 0.05 <= reply.wait_seconds < 1
+    await a.redis.hset(a.key("run"), f"v:{B}", 1)
+    assert (await acquire(a, grant, 2)).verdict == "granted"

@@ -10,7 +10,7 @@ import pytest
 from llmqueue.config import Limit, TenantLimits
 from llmqueue.states import JobState, LimitUnit, OutcomeClass, WaitReason
 from llmqueue.store.port import Grant
-from support.handlerbench import end_run
+from support.handlerbench import acquire, end_run, make_call
 from support.storebench import StoreBench, after_lease, beat
 
 
@@ -406,3 +406,34 @@ async def test_why_a_job_of_a_parked_tenant_waits(bench: StoreBench) -> None:
     await bench.claim(2)
     answer = await bench.store.explain(ids[1])
     assert answer["reason"] == "its tenant is at its own limit (spec.limits.perTenant)"
+
+
+# ---------------------------------------------------------------- handlers
+
+
+async def test_each_call_of_a_handler_counts_for_its_tenant(bench: StoreBench) -> None:
+    """Calls a second are calls, not jobs: a job of many waits like many jobs of one."""
+    await bench.configure(queue={"handlers": True})
+    await limited(bench, requests_per_second=1, burst=2)
+    await bench.enqueue(1, tenant="a", handler="h")
+    await bench.enqueue(1, tenant="b", handler="h")
+    mine, other = (await bench.claim(2)).grants
+    await make_call(bench, mine, 1)
+    await make_call(bench, mine, 2)
+    reply = await acquire(bench, mine, 3)
+    assert (reply.verdict, reply.reason) == ("wait", WaitReason.TENANT)
+    assert 0 < reply.wait_seconds <= 1
+    await make_call(bench, other, 1)
+    await bench.advance(reply.wait_seconds)
+    await make_call(bench, mine, 3)
+
+
+async def test_a_handlers_calls_in_flight_are_its_jobs(bench: StoreBench) -> None:
+    """A job that runs has its place: its further calls do not wait for it."""
+    await bench.configure(queue={"handlers": True})
+    await limited(bench, max_in_flight=1)
+    await bench.enqueue(2, tenant="a", handler="h")
+    grant = await bench.take()
+    for number in (1, 2, 3):
+        await make_call(bench, grant, number)
+    assert (await bench.claim(1)).grants == ()

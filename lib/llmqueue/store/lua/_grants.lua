@@ -100,6 +100,14 @@ function G.wait_for(amounts)
   return wait, by, spacing
 end
 
+-- Wait ms where another queue of the budget is behind and asks for its share; nil: it is this one's
+-- turn.
+local LEAST_SHARE_WAIT_MS = 50
+function G.turn_of_another(q, waiter, amounts, spacing)
+  if not V.ahead(q, V.cost(amounts)) then return nil end
+  return G.tell(q, waiter, max(LEAST_SHARE_WAIT_MS, V.spacing(q, spacing)), spacing)
+end
+
 -- Charge a call of a queue and tenant now.
 function G.pay(q, amounts, tenant)
   V.pay(q, V.cost(amounts))

@@ -10,7 +10,6 @@
 -- Complexity: O(limits); while limited also O(window).
 
 local credential, id, fence = ARGV[1], ARGV[2], ARGV[3]
-local LEAST_SHARE_WAIT_MS = 50
 local UNCONFIGURED_MS = 5000
 local id_fence = id .. ' ' .. fence
 
@@ -69,13 +68,13 @@ if at then
   W.correct(at, returned)
 end
 local due_in, by, spacing = G.wait_for(amounts)
-local ahead = not by and not at and V.ahead(job.q, V.cost(amounts))
-if by or ahead then
+if by then
   if at then W.correct(at, open_amounts) end
-  if by then return wait_on(G.tell(job.q, fence, due_in, spacing), by.unit, by.name) end
-  local turn = max(LEAST_SHARE_WAIT_MS, V.spacing(job.q, spacing))
-  return wait_on(G.tell(job.q, fence, turn, spacing), 'share')
+  return wait_on(G.tell(job.q, fence, due_in, spacing), by.unit, by.name)
 end
+-- The charge that is open was its turn.
+local turn = not at and G.turn_of_another(job.q, fence, amounts, spacing)
+if turn then return wait_on(turn, 'share') end
 if at then
   for unit, amount in pairs(returned) do J.bump_charged(job.q, unit, amount) end
   J.bump(job.q, 'grants', -1)

@@ -12,8 +12,6 @@
 local q, worker, slots, credential = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local clean, fence_base = ARGV[5] == '1', ARGV[6]
 local POLL_MS = 5000
--- One that waits for another queue's turn asks not more often than this.
-local LEAST_SHARE_WAIT_MS = 50
 
 if not C or not queue_cfg(q) then return {POLL_MS, 'unconfigured', '', {}} end
 H.run_sometimes()
@@ -255,9 +253,9 @@ while #grants < slots do
       wait, reason, limit_name = G.tell(q, worker, due_in, spacing), by.unit, by.name
       break
     end
-    if V.ahead(q, V.cost(amounts)) then
-      local turn = max(LEAST_SHARE_WAIT_MS, V.spacing(q, spacing))
-      wait, reason = G.tell(q, worker, turn, spacing), 'share'
+    local turn = G.turn_of_another(q, worker, amounts, spacing)
+    if turn then
+      wait, reason = turn, 'share'
       break
     end
     pop(job)
