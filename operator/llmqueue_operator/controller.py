@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from llmqueue.endings import end
 from llmqueue.errors import LlmqueueError
 from llmqueue_operator.apply import Applier
 from llmqueue_operator.connections import Connections
@@ -132,10 +133,7 @@ class Controller:
 
     async def stop(self) -> None:
         """Nothing more is written; the Lease is given back."""
-        everything = (*self._tasks, *self._working)
-        for task in everything:
-            task.cancel()
-        await asyncio.gather(*everything, return_exceptions=True)
+        await end(*self._tasks, *self._working)
         await self.leadership.release()
         await self._connections.close()
 
@@ -152,10 +150,7 @@ class Controller:
                     term.result()  # it ends by a fault only, which ends this replica
             finally:
                 # A look or a write that is cut off is made again by whoever leads next.
-                ending = (term, *self._working)
-                for task in ending:
-                    task.cancel()
-                await asyncio.gather(*ending, return_exceptions=True)
+                await end(term, *self._working)
                 self.stale_watch = None
                 self._metrics.leading = False
                 self._metrics.forget()

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from llmqueue.endings import end
 from llmqueue.errors import StoreUnavailable
 from llmqueue_worker.backoff import Backoff
 
@@ -69,8 +70,7 @@ class Batcher(Generic[Item, Reply]):
         """Stop trying; items that are left get no reply."""
         driver, self._driver = self._driver, None
         if driver is not None:
-            driver.cancel()
-            await asyncio.gather(driver, return_exceptions=True)
+            await end(driver)
 
     async def _drive(self) -> None:
         try:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llmqueue.endings import end
 from llmqueue.errors import LlmqueueError, StoreError, StoreUnavailable
 from llmqueue.spec import LLMQueue
 from llmqueue.store import RedisStore, connect
@@ -123,8 +124,7 @@ class Up:
                     break
                 await self._pause()
         finally:
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
+            await end(listener)
             await self._drain()
 
     async def _once(self) -> None:
@@ -182,8 +182,7 @@ class Up:
                 for controller in self.controllers.values():
                     await controller.write_stopped()
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await end(keeping)
             for pool in pools:
                 pool.kill()
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from llmqueue.client.retrying import pauses
+from llmqueue.endings import end
 from llmqueue.errors import StoreError, UsageError
 from llmqueue.store.port import EventStore, News
 
@@ -110,10 +111,8 @@ class _Feed:
     async def close(self) -> None:
         for watch in [watch for each in self._watches.values() for watch in each]:
             watch.close()
-        # Again and again: a cancellation in the middle of connecting is lost by redis-py.
-        while self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=_CANCEL_SECONDS)
+        if self._task is not None:
+            await end(self._task, again_seconds=_CANCEL_SECONDS)
 
     async def _run(self) -> None:
         """Ends by itself a moment after the last watch."""

@@ -35,8 +35,11 @@ async def worker(valkey_url: str) -> AsyncIterator[StoreBench]:
     await bench.redis.flushall()
     await bench.configure()
 
+    stopping = asyncio.Event()
+
     async def work() -> None:
-        while True:
+        # Not ended by a cancellation: redis-py may swallow one.
+        while not stopping.is_set():
             for grant in (await bench.claim(32)).grants:
                 await bench.send(grant)
                 await bench.settle(grant, result=ANSWER)
@@ -44,8 +47,8 @@ async def worker(valkey_url: str) -> AsyncIterator[StoreBench]:
 
     working = asyncio.create_task(work())
     yield bench
-    working.cancel()
-    await asyncio.gather(working, return_exceptions=True)
+    stopping.set()
+    await working
     await bench.store.close()
 
 

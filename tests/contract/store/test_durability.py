@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from llmqueue.endings import end
 from llmqueue.errors import StoreMisconfigured, StoreUnavailable
 from llmqueue.store import RedisStore, connect
 from support.storebench import StoreBench
@@ -176,8 +177,7 @@ async def test_an_acknowledged_job_survives_kill_9(watched: SentinelSet) -> None
             await primary.kill()
         await watched.promoted(primary)
         await asyncio.sleep(0.5)
-        producing.cancel()
-        await asyncio.gather(producing, return_exceptions=True)
+        await end(producing)
         assert acknowledged
         for job in acknowledged:
             assert await bench.state(job) == "ready"

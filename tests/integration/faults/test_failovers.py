@@ -14,6 +14,7 @@ import pytest
 from redis.crc import key_slot
 
 from llmqueue.config import BreakerPolicy
+from llmqueue.endings import end
 from llmqueue.errors import StoreUnavailable, UnknownJob
 from support.topologies import ClusterOfThree, SentinelSet
 from support.workerprocess import WorkerProcess
@@ -53,8 +54,7 @@ class Producer:
             await asyncio.sleep(0.1)
 
     async def stop(self) -> list[str]:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
         return self.acknowledged
 
 

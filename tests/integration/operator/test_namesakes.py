@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from llmqueue.endings import end
 from llmqueue.store import RedisStore
 from llmqueue_operator.connections import Connections
 from llmqueue_operator.controller import Controller
@@ -95,8 +96,7 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
         assert not task.done()
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
 
 
 @pytest.mark.parametrize("sections", [{}, SHARED], ids=["own budget", "shared budget"])
