@@ -14,7 +14,7 @@ READY := .venv/.ready
 
 # Two, since tests watch rates: more on two cores would measure the machine.
 TEST_WORKERS ?= 2
-STEADY_TEST_WORKERS ?= 4
+STEADY_TEST_WORKERS ?= 2
 CLUSTER_TEST_WORKERS ?= 3
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster.tool
 PYTEST := $(BIN)/coverage run -m pytest --no-header
@@ -66,7 +66,7 @@ test: $(READY)  ## everything but the real durations, with coverage
 	@rm -f .coverage .coverage.*
 	@failed=0; \
 	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not soak and not serial and not steady and not cluster" || failed=1; \
-	$(PYTEST) -n $(STEADY_TEST_WORKERS) -m "steady and not soak" || failed=1; \
+	$(PYTEST) -n $(STEADY_TEST_WORKERS) --dist worksteal -m "steady and not soak" || failed=1; \
 	$(PYTEST) -m "serial and not soak and not cluster" || [ $$? = 5 ] || failed=1; \
 	$(BIN)/coverage combine --quiet; \
 	$(BIN)/coverage report --skip-covered || failed=1; \

@@ -25,10 +25,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # Real processes with leases and drains of seconds: beside other tests they would measure the
 # machine's load instead of the worker.
 SERIAL_FOLDERS = ("worker", "faults", "local")
-# Minutes of steady load, most of it sleep: a few side by side leave the machine idle enough. One of
-# them takes all of its cores on purpose.
+# Minutes of steady load, most of it sleep: a few side by side leave the machine idle enough. But one
+# takes all of its cores on purpose, and one measures how fast many processes start.
 STEADY_FOLDER = "steady"
-ALONE = "test_starved.py"
+ALONE = ("test_starved.py", "test_worked_example.py")
 _INTEGRATION = Path(__file__).parent / "integration"
 _CLUSTER = Path(__file__).parent / "cluster"
 
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folders = [_INTEGRATION / name for name in SERIAL_FOLDERS]
     for item in items:
         steady = _INTEGRATION / STEADY_FOLDER in item.path.parents
-        if steady and item.path.name != ALONE:
+        if steady and item.path.name not in ALONE:
             item.add_marker(pytest.mark.steady)
         elif steady or any(folder in item.path.parents for folder in folders):
             item.add_marker(pytest.mark.serial)
