@@ -24,11 +24,21 @@ function L.raises(limit, at)
   return at < from and 0 or min(60, floor((at - from) / STEP_MS) + 1)
 end
 
--- The one number that claims, sent and the planner go by.
-function L.effective(limit)
+-- The one number that claims, sent and the planner go by; asked several times for each job.
+local effective
+each_call(function() effective = {} end)
+local function find_effective(limit)
   local most, learned = ceiling(limit), R.num('l:' .. limit.name)
   if learned == 0 then return most end
   return min(most, ceil(learned * STEP ^ L.raises(limit, now)))
+end
+function L.effective(limit)
+  local known = effective[limit.name]
+  if not known then
+    known = find_effective(limit)
+    effective[limit.name] = known
+  end
+  return known
 end
 
 -- Whether 429s keep it below what is declared and said.
@@ -69,6 +79,7 @@ function L.hear(hints, sent_at)
     local window_ms = hint[2] > 0 and hint[2] or C.header_window_ms
     local limit = window_ms and meant(hint[1], window_ms)
     if limit then
+      effective = {}
       local name, at = 'h:' .. limit.name, 'ht:' .. limit.name
       if R.num(name) ~= hint[3] then R.set(name, hint[3]) end
       if now - R.num(at) > 60000 then R.set(at, now) end
@@ -87,6 +98,7 @@ function L.learn(limit, accepted, free_at)
   R.set('lh:' .. limit.name, hold)
   R.set('lf:' .. limit.name, free_at + hold)
   R.set('ln:' .. limit.name, now)
+  effective = {}
   return tried
 end
 
@@ -95,6 +107,7 @@ function L.unlearn(charged, sent_at)
   for _, limit in ipairs(C.limits) do
     if L.learned(limit) and sent_at <= R.num('ln:' .. limit.name) then
       R.set('l:' .. limit.name, max(1, R.num('l:' .. limit.name) - charged[limit.unit]))
+      effective = {}
     end
   end
 end
