@@ -33,7 +33,6 @@ STATES = {
     "C": JobState.CANCELLED,
     "E": JobState.EXPIRED,
 }
-LETTERS = {state: letter for letter, state in STATES.items()}
 
 _ENTRY: TypeAdapter[RegistryEntry] = TypeAdapter(RegistryEntry)
 _MIN_SUB_WINDOW_MS = 500

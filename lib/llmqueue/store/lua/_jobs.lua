@@ -161,8 +161,10 @@ function J.flush_wakes()
   for q in pairs(wakes) do call('ZADD', key('wake', q), 1, 'm') end
 end
 
-local function lane_name(job) return (job.t or '') .. '\31' .. (job.f or '') end
-J.lane_name = lane_name
+-- The list of a lane's ready jobs.
+function J.ready_list(q, band, tenant, feature)
+  return key('ready', q, band, (tenant or '') .. '\31' .. (feature or ''))
+end
 
 -- Write a new job as enqueue was told of it; the caller puts it into its ready list, unless it is
 -- delayed.
@@ -197,7 +199,7 @@ end
 function J.append(job)
   if job.H == FAILURE then return J.list_failure(job) end
   if still_listed(job) then return end
-  Lanes.list(job, call('RPUSH', key('ready', job.q, job.b, lane_name(job)), job.id))
+  Lanes.list(job, call('RPUSH', J.ready_list(job.q, job.b, job.t, job.f), job.id))
   J.wake(job.q)
 end
 

@@ -8,21 +8,16 @@
 -- A walk goes through one band for one claim. It reads the lanes once and writes them once, at its
 -- end, so a turn of one job costs a handful of commands however many tenants there are.
 
-local function ready_list(q, band, tenant, feature)
-  return key('ready', q, band, tenant .. '\31' .. feature)
-end
-
 function Lanes.park(q, band, tenant, at)
   call('ZADD', key('parked', q), int(at), band .. ' ' .. tenant)
 end
 
--- A parked tenant gets its turns again; false where it was not parked.
+-- A parked tenant gets its turns again; of one that is not parked nothing changes.
 function Lanes.unpark(q, member)
-  if call('ZREM', key('parked', q), member) == 0 then return false end
+  if call('ZREM', key('parked', q), member) == 0 then return end
   local band, tenant = string.match(member, '^(%d) (.*)$')
   call('RPUSH', key('lanes', q, band), tenant)
   J.wake(q)
-  return true
 end
 
 -- List a job's lane, now that its ready list is no longer empty.
@@ -60,7 +55,7 @@ function Lanes.turn(walk)
   local first = call('LRANGE', features, 0, 1)
   local single = walk.whole and #walk.order == walk.at and #first == 1
   local wanted = single and walk.most or 1
-  local list = ready_list(walk.q, walk.band, tenant, first[1])
+  local list = J.ready_list(walk.q, walk.band, tenant, first[1])
   -- One more than wanted tells whether the list goes on after them.
   local ids = call('LRANGE', list, 0, wanted)
   walk.turn = {tenant = tenant, features = features, several = #first > 1, list = list, ids = ids,
@@ -130,7 +125,7 @@ function Lanes.send_home(jobs, at)
     local job = jobs[i]
     local tenant = job.t or ''
     call('ZREM', key('front', job.q, job.b), job.id)
-    if call('LPUSH', ready_list(job.q, job.b, tenant, job.f or ''), job.id) == 1
+    if call('LPUSH', J.ready_list(job.q, job.b, tenant, job.f), job.id) == 1
       and call('RPUSH', key('lanes', job.q, job.b, tenant), job.f or '') == 1 then
       Lanes.park(job.q, job.b, tenant, at)
     end

@@ -10,8 +10,8 @@
 -- its calls brings it back at once.
 local FULL_MS = 5000
 
-local tats, holds, changed
-each_call(function() tats, holds, changed = {}, {}, {} end)
+local tats, paid, holds, changed
+each_call(function() tats, paid, holds, changed = {}, {}, {}, {} end)
 
 function N.limits(q) return queue_cfg(q).tenant end
 
@@ -62,7 +62,7 @@ function N.pay(q, tenant, calls)
   local at = tat_of(q, tenant)
   if calls > 0 then at = max(at, now) end
   tats[tat_key(q, tenant)] = at + calls * limits.every_ms
-  kept_in(changed, '')[tat_key(q, tenant)] = true
+  paid[tat_key(q, tenant)] = true
 end
 
 -- A tenant that waited for the end of one of its calls need not wait any more.
@@ -87,18 +87,17 @@ function N.begin_anew(q)
 end
 
 function N.flush()
-  for name in pairs(changed[''] or {}) do
+  for name in pairs(paid) do
     local left = ceil(tats[name] - now)
     if left > 0 then call('SET', name, tats[name], 'PX', left) else call('DEL', name) end
   end
-  changed[''] = nil
   for q, tenants in pairs(changed) do
     local name = key('th', q)
     for tenant, by in pairs(tenants) do
       if by ~= 0 and call('HINCRBY', name, tenant, by) <= 0 then call('HDEL', name, tenant) end
     end
   end
-  holds, changed = {}, {}
+  paid, holds, changed = {}, {}, {}
 end
 
 -- ---------------------------------------------------------------- who waits
@@ -131,7 +130,7 @@ end
 function N.ready_jobs(q, band, tenant)
   local n = 0
   for _, feature in ipairs(call('LRANGE', key('lanes', q, band, tenant), 0, SAMPLED - 1)) do
-    n = n + call('LLEN', ready_list(q, band, tenant, feature))
+    n = n + call('LLEN', J.ready_list(q, band, tenant, feature))
   end
   return n
 end

@@ -59,8 +59,7 @@ for k, meta in ipairs(fresh) do
     joining[#joining + 1] = meta.i
   end
   if not meta.dl then
-    local lane = J.lane_name(f)
-    local list = key('ready', q, meta.b, lane)
+    local list = J.ready_list(q, meta.b, f.t, f.f)
     if not lanes[list] then
       lanes[list] = {q = q, t = f.t, f = f.f, b = meta.b}
       order[#order + 1] = list

@@ -25,7 +25,7 @@ for _, q in ipairs(C.queues) do
       local tenant = call('LINDEX', key('lanes', q, band), 0)
       if tenant then
         local feature = call('LINDEX', key('lanes', q, band, tenant), 0)
-        ids[#ids + 1] = call('LINDEX', key('ready', q, band, tenant .. '\31' .. feature), 0) or nil
+        ids[#ids + 1] = call('LINDEX', J.ready_list(q, band, tenant, feature), 0) or nil
       end
       for _, id in ipairs(ids) do
         local created = tonumber(call('HGET', P .. 'j:' .. id, 'c'))
