@@ -104,3 +104,11 @@ def only(alert: str, rules: dict[str, Any]) -> dict[str, Any]:
     """The alert alone: promtool evaluates all that it is given."""
     found = [rule for group in rules["groups"] for rule in group["rules"]]
     return {"groups": [{"name": "one", "rules": [r for r in found if r["alert"] == alert]}]}
+
+
+def checked(promtool: str, document: str, folder: Path) -> tuple[bool, str]:
+    """Whether promtool can read these rules, and what it said."""
+    (folder / "rules.yaml").write_text(document)
+    command = [promtool, "check", "rules", "rules.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode == 0, done.stdout + done.stderr
