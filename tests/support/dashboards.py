@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "charts" / "llmqueue" / "dashboards"
 DEFAULTS = {
     "namespace": ".*",
     "queue": ".*",
-    "job": ".*",
+    "job": ".+-operator",
     "__rate_interval": "1m",
     "__range": "10m",
 }
@@ -43,16 +43,19 @@ def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from panel.get("panels") or ()
 
 
+def filled(text: str, variables: Mapping[str, str]) -> str:
+    """With the values of variables. Raises KeyError for one that nobody knows."""
+    values = {**DEFAULTS, **variables}
+    return _VARIABLE.sub(lambda found: values[found[1]], text)
+
+
 def queries(variables: Mapping[str, str]) -> list[Query]:
     """All of all panels. `variables` as the dashboards name them, as `namespace` and `queue`; the
-    others match everything. Raises KeyError for one that nobody knows."""
-    values = {**DEFAULTS, **variables}
-
-    def filled(text: str) -> str:
-        return _VARIABLE.sub(lambda found: values[found[1]], text)
-
+    others match everything."""
     return [
-        Query(name, panel["title"], filled(target["expr"]), target.get("legendFormat", ""))
+        Query(
+            name, panel["title"], filled(target["expr"], variables), target.get("legendFormat", "")
+        )
         for name, board in boards().items()
         for panel in panels(board)
         for target in panel["targets"]

@@ -23,8 +23,8 @@ def choice(name: str, label: str, values: str, *, several: bool = True) -> build
     variable = build.QueryVariable(name).label(label).datasource(DATASOURCE).query(values)
     variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
     variable.sort(dashboard.VariableSort.ALPHABETICAL_ASC)
-    if several:
-        variable.multi(True).include_all(True).all_value(".*")
+    if several:  # all of those that are listed, not whatever else has the label
+        variable.multi(True).include_all(True)
         variable.current(dashboard.VariableOption(text="All", value="$__all", selected=True))
     return variable
 

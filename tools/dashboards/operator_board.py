@@ -149,8 +149,8 @@ def _planning() -> Iterator[Panel]:
         "Conditions that do not hold",
         "Number of queues by condition. The two conflicts are counted while they last.",
         {
-            "{{type}}": "count by (type) (max by (namespace, queue, type) (llmqueue_condition{"
-            f'{QUEUES}, type!~".+Conflict"}}) == 0) or vector(0)',
+            "{{type}}": "sum by (type) (max by (namespace, queue, type) (llmqueue_condition{"
+            f'{QUEUES}, type!~".+Conflict"}}) == bool 0)',
             "conflicts": "sum(max by (namespace, queue, type) (llmqueue_condition{"
             f'{QUEUES}, type=~".+Conflict"}})) or vector(0)',
         },

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from grafana_foundation_sdk.builders import common as looks
+from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.builders import (
-    bargauge,
     prometheus,
     stat,
     statetimeline,
     table,
     timeseries,
 )
-from grafana_foundation_sdk.builders import common as looks
-from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -26,7 +25,7 @@ Steps = Sequence[tuple[float | None, str]]
 NEUTRAL: Steps = ((None, BLUE),)
 YES_NO = {"1": ("yes", GREEN), "0": ("no", RED)}
 Panel = Builder[dashboard.Panel]
-_Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, timeseries.Panel, statetimeline.Panel)
+_Panel = TypeVar("_Panel", stat.Panel, timeseries.Panel, statetimeline.Panel)
 
 
 def query(expr: str, legend: str = "", *, ref: str = "A") -> prometheus.Dataquery:
@@ -133,26 +132,6 @@ def states(
     return panel.legend(shown)
 
 
-def bars(
-    title: str,
-    text: str,
-    expr: str,
-    legend: str,
-    *,
-    unit: str = "percentunit",
-    steps: Steps = NEUTRAL,
-    most: float | None = 1,
-    width: int = 8,
-    height: int = 7,
-) -> bargauge.Panel:
-    """The last value of each series, beside `most`."""
-    panel = _common(bargauge.Panel(), title, text, unit, (width, height))
-    panel.with_target(_dataquery(expr, "A").legend_format(legend).instant())
-    panel.thresholds(thresholds(steps)).orientation(common.VizOrientation.HORIZONTAL).min(0)
-    panel.display_mode(common.BarGaugeDisplayMode.BASIC)
-    return panel if most is None else panel.max(most)
-
-
 def rows(
     title: str,
     text: str,
@@ -165,7 +144,7 @@ def rows(
 ) -> table.Panel:
     """A line for each set of labels. `columns`: header, expression, unit; `names`: label → header.
 
-    A column without a header brings a label only.
+    They stand in this order, labels first. A column without a header brings a label only.
     """
     panel = table.Panel().title(title).description(text).datasource(DATASOURCE)
     panel.span(width).height(height)
@@ -187,6 +166,7 @@ def rows(
             ]
         panel.override_by_name(header, properties)
     panel.with_transformation(dashboard.DataTransformerConfig(id_val="merge", options={}))
-    organize = {"excludeByName": hidden, "indexByName": {}, "renameByName": renamed}
+    order = {field: index for index, field in enumerate(renamed)}
+    organize = {"excludeByName": hidden, "indexByName": order, "renameByName": renamed}
     panel.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options=organize))
     return panel

@@ -13,9 +13,9 @@ from tools.dashboards.panels import (
     YELLOW,
     YES_NO,
     Panel,
-    bars,
     lines,
     number,
+    rows,
     states,
 )
 
@@ -111,16 +111,19 @@ def _limits() -> Iterator[Panel]:
     kept = "max by (limit) (llmqueue_limit{" + ONE + ', kind="%s"})'
     calls = f"rate(llmqueue_calls_total{{{ONE}}}{RATE})"
     breaker = f'llmqueue_breaker{{{ONE}, state!="closed"}}'
-    yield bars(
-        "Used of each limit",
-        "Of what the provider allows now. Full with a backlog is as it should be.",
-        f"{kept % 'used'} / {kept % 'effective'}",
-        "{{limit}}",
+    yield rows(
+        "Limits",
+        "Declared in the LLMQueue, effective as headers and 429s taught, and used in the window.",
+        [(kind.capitalize(), kept % kind, "short") for kind in ("declared", "effective", "used")],
+        names={"limit": "Limit"},
+        width=8,
+        height=8,
     )
     yield lines(
-        "Limits",
-        "Declared in the LLMQueue, and effective: as headers and 429s taught.",
-        {"{{limit}} {{kind}}": f"max by (limit, kind) (llmqueue_limit{{{ONE}}})"},
+        "Used of each limit",
+        "Of what the provider allows now. Full with a backlog is as it should be.",
+        {"{{limit}}": f"{kept % 'used'} / {kept % 'effective'}"},
+        unit="percentunit",
     )
     yield lines(
         "Outcomes a minute",
