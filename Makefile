@@ -98,10 +98,11 @@ format: $(READY)  ## mend what ruff can mend
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-docs: $(READY)  ## write docs/reference from the command line, the CRD and the operator
+docs: $(READY)  ## write docs/reference from the command line, the CRD, the settings and the metrics
 	@$(BIN)/python -m typer llmqueue_cli.main utils docs --name llmqueue --output docs/reference/cli.md
 	@$(BIN)/python -m llmqueue.spec.reference
 	@$(BIN)/python -m llmqueue_operator.reference
+	@$(BIN)/python -m llmqueue_cli.metrics_reference
 
 bench: $(READY)  ## compare with other queues on this machine and write the table
 	@$(BIN)/python -m benchmarks.queue

@@ -32,7 +32,7 @@ def _queue_snapshot(raw: Mapping[str, Any]) -> QueueSnapshot:
         grants=int(raw["grants"]),
         enqueued=int(raw["enqueued"]),
         settled=int(raw["settled"]),
-        last_settle_seconds=settle_ms / 1000 if settle_ms else None,
+        last_settle_seconds=None if settle_ms is None else settle_ms / 1000,
         suspended=bool(raw["suspended"]),
         charged={unit: int(amount) for unit, amount in raw["charged"].items()},
         held_back=int(raw["held_back"]),
