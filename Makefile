@@ -102,6 +102,7 @@ docs: $(READY)  ## write docs/reference and the chart's table and dashboards fro
 	@$(BIN)/python -m typer llmqueue_cli.main utils docs --name llmqueue --output docs/reference/cli.md
 	@$(BIN)/python -m llmqueue.spec.reference
 	@$(BIN)/python -m llmqueue_operator.reference
+	@$(BIN)/python -m llmqueue_cli.metrics_reference
 	@$(BIN)/python -m tools.chart
 	@$(BIN)/python -m tools.dashboards
 
