@@ -43,7 +43,7 @@ def overview() -> build.Dashboard:
 
 def _answers() -> Iterator[Panel]:
     waiting = f'{PER_QUEUE} (llmqueue_jobs{{{QUEUES}, state="ready"}})'
-    rate = f'sum(rate(llmqueue_calls_total{{{QUEUES}, outcome="RATE"}}[$__rate_interval]))'
+    rate = f'sum(rate(llmqueue_calls_total{{{QUEUES}, outcome=~"RATE|RAMP"}}[$__rate_interval]))'
     yield number(
         "Queues not ready",
         "LLMQueues whose condition Ready is false. The table says which and why.",
@@ -197,7 +197,7 @@ def _provider() -> Iterator[Panel]:
     )
     yield lines(
         "Outcomes a minute",
-        "RATE is a 429. UNKNOWN may have been paid without a result.",
+        "RATE and RAMP are 429s. UNKNOWN may have been paid without a result.",
         {"{{outcome}}": f"60 * sum by (outcome) ({calls})"},
         unit="cpm",
         stacked=True,

@@ -127,7 +127,7 @@ def _limits() -> Iterator[Panel]:
     )
     yield lines(
         "Outcomes a minute",
-        "RATE is a 429. UNKNOWN may have been paid without a result.",
+        "RATE and RAMP are 429s. UNKNOWN may have been paid without a result.",
         {"{{outcome}}": f"60 * sum by (outcome) ({calls})"},
         unit="cpm",
         stacked=True,

@@ -31,9 +31,8 @@ def rendered_alerts(*options: str) -> dict[str, dict[str, Any]]:
 
 
 def known_metrics() -> set[str]:
-    pages = [ROOT / "docs" / "reference" / name for name in ("metrics.md", "operator.md")]
-    text = "".join(page.read_text() for page in pages if page.exists())
-    return set(re.findall(r"^\| `(llmqueue_\w+)` \|", text, re.MULTILINE))
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    return set(re.findall(r"^\| `(llmqueue_\w+)` \|", page, re.MULTILINE))
 
 
 def test_rules_values_cases_and_runbooks_are_of_the_same_alerts() -> None:
@@ -80,15 +79,13 @@ def test_the_guide_s_table_is_that_of_the_values() -> None:
 @pytest.mark.parametrize("alert", ALERTS)
 def test_its_metrics_exist(alert: str) -> None:
     named = set(_METRIC.findall((CHART / "rules" / f"{alert}.yaml").read_text()))
-    listed = known_metrics() | worker_metrics()
-    assert named - listed == set()
+    assert named - known_metrics() == set()
 
 
 def test_the_dashboards_metrics_exist() -> None:
-    listed = known_metrics() | worker_metrics()
     named = {_HISTOGRAM.sub("", m) for q in queries({}) for m in _METRIC.findall(q.expr)}
     assert len(named) > 40
-    assert named - listed == set()
+    assert named - known_metrics() == set()
 
 
 def changed(name: str, value: object) -> object:
@@ -134,15 +131,3 @@ def test_runbooks_are_found_where_they_are_published() -> None:
     found = rendered_alerts("--set=rules.runbookBaseUrl=https://docs.example/llmqueue/")
     where = found["LLMQueueNoLeader"]["annotations"]["runbook_url"]
     assert where == "https://docs.example/llmqueue/LLMQueueNoLeader.md"
-
-
-def worker_metrics() -> set[str]:
-    """Those that a worker exports; its page lists them once there is one."""
-    from prometheus_client import generate_latest
-
-    from llmqueue_worker.inflight import InFlight
-    from llmqueue_worker.metrics import Stats, registry
-
-    shown = generate_latest(registry(Stats(InFlight(1)))).decode().splitlines()
-    kinds = [line.split()[2] for line in shown if line.startswith("# TYPE llmqueue_")]
-    return {*kinds, "llmqueue_worker_last_claim_age_seconds"}
