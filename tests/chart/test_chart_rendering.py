@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.rendering import CHART, helm, rendered, template
+from support.rendering import CHART, helm, refusal, rendered, template
 
 CI = sorted((CHART / "ci").glob("*-values.yaml"))
 LONG = "n" * 53
@@ -54,6 +54,19 @@ def test_the_same_values_render_to_the_same_bytes(file: Path) -> None:
     assert first == second != ""
     upgraded = template(values(file), "--is-upgrade")
     assert upgraded.stdout == first
+
+
+@pytest.mark.parametrize("file", CI, ids=lambda file: file.stem)
+def test_the_oldest_helm_renders_the_same(file: Path) -> None:
+    """But for empty lines."""
+    oldest, newest = (template(values(file), oldest=oldest) for oldest in (True, False))
+    assert oldest.returncode == 0, oldest.stderr
+    lines = [line for line in oldest.stdout.splitlines() if line]
+    assert lines == [line for line in newest.stdout.splitlines() if line]
+
+
+def test_an_older_kubernetes_is_refused() -> None:
+    assert "requires kubeVersion: >=1.33.0-0" in refusal("--kube-version=1.32.9")
 
 
 MOVING = re.compile(

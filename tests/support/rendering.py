@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,26 +17,24 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "llmqueue"
 
 
-def helm() -> str:
-    """Its path: the machine's own, else the one that the cluster's tool fetches. The test that asks
-    is left out where neither can be had."""
-    found = shutil.which("helm")
-    if found is not None:
-        return found
+def helm(*, oldest: bool = False) -> str:
+    """The path of the one that the cluster's tool fetches: another says the same in other words. The
+    test that asks is left out where it can't be had."""
     try:
         binaries.provide_tools()
+        return str(binaries.oldest_helm() if oldest else layout.BIN / "helm")
     except ClusterError as exc:
         if os.environ.get("LLMQUEUE_TEST_COMPLETE"):
             pytest.fail(str(exc))
         pytest.skip(f"LEFT OUT: {exc}")
-    return str(layout.BIN / "helm")
 
 
 def template(
-    *options: str, release: str = "test", namespace: str = "team", chart: Path = CHART
+    *options: str, release: str = "test", namespace: str = "team", oldest: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """`helm template`, whatever it says."""
-    command = [helm(), "template", release, str(chart), "--namespace", namespace, *options]
+    """`helm template`, whatever it says; for the oldest Kubernetes that is supported."""
+    command = [helm(oldest=oldest), "template", release, str(CHART), "--namespace", namespace]
+    command += ["--kube-version=1.33.0", *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

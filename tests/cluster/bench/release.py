@@ -16,7 +16,8 @@ from cluster.bench.space import START_SECONDS, Space
 from cluster.bench.watch import until
 from support.rendering import CHART, helm
 
-# The tests of a cluster share one CRD, which kubectl has applied: a release takes it over, or leaves it.
+# The tests of a cluster share one CRD, which kubectl has applied. Only test_chart.py takes it over: two
+# that do would take it from each other.
 OWN_CRD = "--take-ownership"
 NO_CRD: Object = {"crds": {"install": False}}
 _HELM_SECONDS = 150

