@@ -30,7 +30,7 @@ def build() -> None:
     layout.IMAGES.mkdir(parents=True, exist_ok=True)
     builder.drop_old_layers()
     _build_if_changed(PAUSE_IMAGE, _build_pause, _busybox_digest)
-    for target in ("operator", "worker"):
+    for target in ("operator", "worker", "cli"):
         _build_if_changed(_NAME.format(target), partial(_build_target, target), _code_digest)
     _build_if_changed(
         _NAME.format("testbed"), _build_testbed, partial(_digest_on_worker, *_TESTBED)
