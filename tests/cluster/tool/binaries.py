@@ -28,12 +28,19 @@ def provide() -> None:
     if not built or not _all_there([*programs, "etcd"]):
         _build()
         _STAMP.write_text(stamp)
+    tools()
+
+
+def tools() -> Path:
+    """The folder with kubectl and helm."""
+    layout.BIN.mkdir(parents=True, exist_ok=True)
     pin = layout.DEFINITIONS / "kubectl.txt"
-    tools_stamp = layout.BIN / ".stamp-kubectl"
-    fetched = tools_stamp.exists() and tools_stamp.read_text() == _digest(pin)
+    stamp = layout.BIN / ".stamp-kubectl"
+    fetched = stamp.exists() and stamp.read_text() == _digest(pin)
     if not fetched or not _all_there(_TOOLS):
         _fetch_tools(pin)
-        tools_stamp.write_text(_digest(pin))
+        stamp.write_text(_digest(pin))
+    return layout.BIN
 
 
 def _build() -> None:
