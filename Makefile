@@ -106,10 +106,11 @@ format: $(READY)  ## mend what ruff can mend
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-docs: $(READY)  ## write docs/reference from the command line, the CRD and the operator
+docs: $(READY)  ## write docs/reference and the chart's table from code, CRD and values
 	@$(BIN)/python -m typer llmqueue_cli.main utils docs --name llmqueue --output docs/reference/cli.md
 	@$(BIN)/python -m llmqueue.spec.reference
 	@$(BIN)/python -m llmqueue_operator.reference
+	@$(BIN)/python -m tools.chart
 
 bench: $(READY)  ## compare with other queues on this machine and write the table
 	@$(BIN)/python -m benchmarks.queue
@@ -129,10 +130,10 @@ images: $(READY)  ## build the images of operator, worker and cli: REGISTRY=llmq
 
 version: $(READY)  ## say a new version at every place: V=0.2.0
 	@[ -n "$(V)" ] || { echo "Name the version: make version V=0.2.0" >&2; exit 1; }
-	@$(BIN)/python -m release.version $(V)
+	@$(BIN)/python -m tools.version $(V)
 
 sbom: $(READY)  ## bills of materials from the locks, into dist/
-	@$(BIN)/python -m release.sbom dist
+	@$(BIN)/python -m tools.sbom dist
 
 # The commit's time in the archives, so that the same commit gives the same files.
 release: $(READY)  ## what a release consists of, into dist/: wheel, sources, chart, bills of materials
@@ -140,7 +141,7 @@ release: $(READY)  ## what a release consists of, into dist/: wheel, sources, ch
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
 	  $(BIN)/python -m hatchling build -d dist
 	@"$$($(CLUSTER) tools)/helm" package charts/llmqueue --destination dist >/dev/null
-	@$(BIN)/python -m release.sbom dist
+	@$(BIN)/python -m tools.sbom dist
 	@cd dist && sha256sum -- * > SHA256SUMS
 	@cat dist/SHA256SUMS
 

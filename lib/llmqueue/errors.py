@@ -20,7 +20,8 @@ LlmqueueError
 │   └── JobInReview           its outcome is unknown until a person decides
 └── StoreError
     ├── StoreUnavailable      unreachable, loading, failing over: try again, nothing is known
-    ├── StoreMisconfigured    wrong password, wrong type, wrong eviction policy: a person must act
+    ├── StoreMisconfigured    wrong version, wrong type, wrong eviction policy: a person must act
+    │   └── StoreRefused      wrong password, or rights that are missing
     └── Unconfigured          no `cfg`: the store was reset or no operator ran yet
 """
 
@@ -158,6 +159,10 @@ class StoreUnavailable(StoreError):
 
 class StoreMisconfigured(StoreError):
     """The store answers but cannot serve: password, type, eviction policy."""
+
+
+class StoreRefused(StoreMisconfigured):
+    """The store refuses the credentials, or a right that is needed is missing."""
 
 
 class Unconfigured(StoreError):

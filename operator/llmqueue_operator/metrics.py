@@ -1,73 +1,104 @@
-"""What this replica exports. Facts of queues are the leader's: a follower exports none.
+"""What this replica counts and has seen. Facts of queues are the leader's: a follower has none.
 
-Plain numbers where things happen; Prometheus only at a scrape.
+Plain numbers where things happen; exporter.py makes Prometheus' objects of them at a scrape.
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
 from llmqueue.documents import objects_at
-from llmqueue.job import BAND_NAMES
-from llmqueue.store.snapshots import BudgetSnapshot, QueueSnapshot
+from llmqueue.errors import LlmqueueError, StoreRefused, StoreUnavailable
+from llmqueue.store.meters import Meters
+from llmqueue.store.snapshots import BudgetSnapshot, PauseView, QueueSnapshot
 from llmqueue_operator.groups import Member
 from llmqueue_operator.planning import QueuePlan
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.metrics_core import Metric
-
-PREFIX = "llmqueue_"
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-_PLANNED: tuple[tuple[str, str, Callable[[QueuePlan], float]], ...] = (
-    ("workers_desired", "Workers that should take jobs.", lambda p: p.target),
-    ("workers_actual", "Workers that take jobs.", lambda p: p.actual),
-    ("workers_draining", "Workers that finish and go.", lambda p: p.draining),
-    ("replicas", "Pods that are asked for.", lambda p: p.replicas),
-    ("effective_requests_per_minute", "What the budget allows.", lambda p: p.effective_rpm),
-    ("slot_seconds", "Time that a job occupies a slot.", lambda p: p.slot_seconds),
-)
+class StoreProblem(StrEnum):
+    """Why a Redis connection cannot be used."""
 
+    UNREACHABLE = "unreachable"
+    """Or not ready, or out of memory: it may pass by itself."""
+    MISCONFIGURED = "misconfigured"
+    """Settings of the connection or of its server: a person must act."""
+    REFUSED = "refused"
+    """Password or rights: a person must act."""
 
-_SEEN: tuple[tuple[str, str, Callable[[QueueSnapshot], float]], ...] = (
-    ("oldest_ready_seconds", "Age of the oldest job that waits.", lambda q: q.oldest_ready_seconds),
-    ("jobs_held_back", "Ready jobs that limits of tenants and bands keep.", lambda q: q.held_back),
-    ("tenants_waiting", "Tenants with ready jobs.", lambda q: q.tenants_waiting),
-    ("tenants_parked", "Of these, those at a limit of their own.", lambda q: q.tenants_parked),
-)
-_BY_BAND: tuple[tuple[str, str, Callable[[QueueSnapshot], Sequence[int]]], ...] = (
-    ("jobs_ready", "Ready jobs by priority class.", lambda q: q.ready_by_band),
-    ("jobs_in_flight", "Jobs with workers by priority class.", lambda q: q.in_flight_by_band),
-)
+    @classmethod
+    def of(cls, error: LlmqueueError) -> StoreProblem:
+        if isinstance(error, StoreRefused):
+            return cls.REFUSED
+        return cls.UNREACHABLE if isinstance(error, StoreUnavailable) else cls.MISCONFIGURED
 
 
 @dataclass(frozen=True, slots=True)
-class _Queue:
+class SeenQueue:
+    """A queue that was planned. `planned_at` by the monotonic clock."""
+
     namespace: str
     name: str
     plan: QueuePlan
+    planned_at: float
+    max_jobs: int
+    max_bytes: int | None
     seen: QueueSnapshot | None
+    """None while the store does not show it: then nothing is known."""
     snapshot: BudgetSnapshot | None
+    pauses: tuple[PauseView, ...]
+    """Of those in the snapshot, the ones that concern this queue."""
+    meters: Meters | None
+    """As they were seen last: what was counted stays counted while the store is away."""
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
+    def heartbeat_age_seconds(self) -> float | None:
+        """Of the worker that was silent for longest; None where the store knows none."""
+        workers = self.snapshot.workers if self.snapshot else ()
+        key = f"{self.namespace}/{self.name}"
+        return max((w.age_seconds for w in workers if w.queue == key), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStore:
+    """A Redis connection. Budgets are looked at all the time, its settings now and then."""
+
+    looked: StoreProblem | None = None
+    checked: StoreProblem | None = None
+    warnings: int = 0
+
+    @property
+    def problem(self) -> StoreProblem | None:
+        return self.checked or self.looked
 
 
 class Metrics:
-    """Counts of one operator process."""
+    """Counts of one operator process. `clock` is monotonic."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.leading = False
         self.reconciles: Counter[str] = Counter()
         self.durations = [0] * (len(BUCKETS_SECONDS) + 1)
         self.duration_sum = 0.0
         self.unplanned: Counter[str] = Counter()
         """Key → pods that went without having been chosen."""
-        self._queues: dict[str, _Queue] = {}
+        self.resets: Counter[str] = Counter()
+        """Key → how often the store lost the configuration that it had."""
+        self._queues: dict[str, SeenQueue] = {}
         self._conditions: dict[str, tuple[tuple[str, str, bool], ...]] = {}
+        self._stores: dict[str, SeenStore] = {}
 
     def reconciled(self, result: str, seconds: float) -> None:
         """`result`: succeeded, failed or refused (no longer leading)."""
@@ -75,12 +106,32 @@ class Metrics:
         self.durations[bisect_left(BUCKETS_SECONDS, seconds)] += 1
         self.duration_sum += seconds
 
-    def planned(self, member: Member, plan: QueuePlan, snapshot: BudgetSnapshot | None) -> None:
+    # ------------------------------------------------------------ queues
+
+    def planned(
+        self,
+        member: Member,
+        plan: QueuePlan,
+        snapshot: BudgetSnapshot | None,
+        pauses: Sequence[PauseView] = (),
+    ) -> None:
         seen = None
         if snapshot is not None:
             seen = next((q for q in snapshot.queues if q.queue == member.key), None)
+        before = self._queues.get(member.key)
         namespace, name = member.key.split("/", 1)
-        self._queues[member.key] = _Queue(namespace, name, plan, seen, snapshot)
+        self._queues[member.key] = SeenQueue(
+            namespace,
+            name,
+            plan,
+            self._clock(),
+            member.config.max_jobs,
+            member.config.max_bytes,
+            seen,
+            snapshot,
+            tuple(pauses),
+            (seen.meters if seen else None) or (before.meters if before else None),
+        )
 
     def reported(self, key: str, status: Mapping[str, Any]) -> None:
         """What stands in the queue's status."""
@@ -98,153 +149,50 @@ class Metrics:
         if key is None:
             self._queues.clear()
             self._conditions.clear()
+            self._stores.clear()
         else:
             self._queues.pop(key, None)
             self._conditions.pop(key, None)
             self.unplanned.pop(key, None)
+            self.resets.pop(key, None)
 
     def conditions(self) -> Mapping[str, tuple[tuple[str, str, bool], ...]]:
         return dict(self._conditions)
 
-    def queues(self) -> Mapping[str, _Queue]:
+    def queues(self) -> Mapping[str, SeenQueue]:
         return dict(self._queues)
 
+    def age_seconds(self, queue: SeenQueue) -> float:
+        """Since it was planned."""
+        return self._clock() - queue.planned_at
 
-class Exporter:
-    """Prometheus' view; a collector of a registry of its own."""
+    # ------------------------------------------------------------ Redis connections
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def looked_at_store(self, connection: str, problem: StoreProblem | None) -> None:
+        """Budgets on it were looked at; whoever answers can be reached."""
+        known = self._stores.get(connection, SeenStore())
+        checked = known.checked
+        if problem is None and checked is StoreProblem.UNREACHABLE:
+            checked = None
+        self._stores[connection] = replace(known, looked=problem, checked=checked)
 
-    def collect(self) -> Iterator[Metric]:
-        yield from self._process()
-        yield from self._planned()
-        yield from self._jobs()
-        yield from self._conditions()
-
-    def _process(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import (  # noqa: PLC0415
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
+    def checked_store(
+        self, connection: str, problem: StoreProblem | None, warnings: int | None = None
+    ) -> None:
+        """Its settings were looked at. `warnings` None: they are not known, as before."""
+        known = self._stores.get(connection, SeenStore())
+        self._stores[connection] = replace(
+            known,
+            # A budget's look may have failed for reasons of its own: only the next one clears that.
+            checked=problem,
+            warnings=known.warnings if warnings is None else warnings,
         )
 
-        metrics = self._metrics
-        yield GaugeMetricFamily(
-            PREFIX + "operator_leading", "1 where this replica acts.", float(metrics.leading)
-        )
-        counted = CounterMetricFamily(
-            PREFIX + "operator_reconciles", "Reconciled budgets by result.", labels=["result"]
-        )
-        for result, count in dict(metrics.reconciles).items():
-            counted.add_metric([result], count)
-        yield counted
-        total, buckets = 0, list[tuple[str, float]]()
-        for bound, count in zip(
-            [*map(str, BUCKETS_SECONDS), "+Inf"], metrics.durations, strict=True
-        ):
-            total += count
-            buckets.append((bound, total))
-        yield HistogramMetricFamily(
-            PREFIX + "operator_reconcile_duration_seconds",
-            "Time to plan and apply one budget.",
-            buckets=buckets,
-            sum_value=metrics.duration_sum,
-        )
-        removed = CounterMetricFamily(
-            PREFIX + "unplanned_removals",
-            "Worker pods that went without having been chosen.",
-            labels=["namespace", "queue"],
-        )
-        for key, count in dict(metrics.unplanned).items():
-            removed.add_metric(key.split("/", 1), count)
-        yield removed
+    def keep_stores(self, connections: Iterable[str]) -> None:
+        """Those that are in the settings; what is said of others is over."""
+        wanted = set(connections)
+        for name in self._stores.keys() - wanted:
+            del self._stores[name]
 
-    def _gauge(self, name: str, text: str, values: Mapping[tuple[str, ...], float],
-               *labels: str) -> Metric:  # fmt: skip
-        from prometheus_client.metrics_core import GaugeMetricFamily  # noqa: PLC0415
-
-        family = GaugeMetricFamily(PREFIX + name, text, labels=["namespace", "queue", *labels])
-        for key, value in values.items():
-            family.add_metric(list(key), value)
-        return family
-
-    def _planned(self) -> Iterator[Metric]:
-        queues = self._metrics.queues().values()
-        for name, text, number in _PLANNED:
-            yield self._gauge(name, text, {(q.namespace, q.name): number(q.plan) for q in queues})
-        yield self._gauge(
-            "limit",
-            "A limit of the queue's budget: declared, effective (as the provider taught), used.",
-            {
-                (q.namespace, q.name, limit.name, kind): float(value)
-                for q in queues
-                for limit in (q.snapshot.limits if q.snapshot else ())
-                for kind, value in (
-                    ("declared", limit.declared),
-                    ("effective", limit.effective),
-                    ("used", limit.used),
-                )
-            },
-            "limit",
-            "kind",
-        )
-        yield self._gauge(
-            "bound_by",
-            "1 for what limits the number of workers.",
-            {(q.namespace, q.name, str(q.plan.bound_by)): 1.0 for q in queues},
-            "limit",
-        )
-
-    def _jobs(self) -> Iterator[Metric]:
-        queues = [(q, q.seen) for q in self._metrics.queues().values()]
-        yield self._gauge(
-            "jobs",
-            "Jobs by state.",
-            {
-                (q.namespace, q.name, str(state)): float(count)
-                for q, seen in queues
-                if seen is not None
-                for state, count in seen.states.items()
-            },
-            "state",
-        )
-        for name, text, number in _SEEN:
-            yield self._gauge(
-                name, text, {(q.namespace, q.name): number(seen) for q, seen in queues if seen}
-            )
-        for name, text, by_band in _BY_BAND:
-            yield self._gauge(
-                name,
-                text,
-                {
-                    (q.namespace, q.name, band): float(count)
-                    for q, seen in queues
-                    if seen is not None
-                    for band, count in zip(BAND_NAMES, by_band(seen), strict=False)
-                },
-                "band",
-            )
-
-    def _conditions(self) -> Iterator[Metric]:
-        yield self._gauge(
-            "condition",
-            "1 where a condition of the queue is true, else 0.",
-            {
-                (*key.split("/", 1), kind, reason): float(holds)
-                for key, conditions in self._metrics.conditions().items()
-                for kind, reason, holds in conditions
-            },
-            "type",
-            "reason",
-        )
-
-
-def registry(metrics: Metrics) -> CollectorRegistry:
-    """A registry that holds these metrics and those of the process."""
-    from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415
-
-    found = CollectorRegistry()
-    found.register(Exporter(metrics))
-    ProcessCollector(registry=found)
-    return found
+    def stores(self) -> Mapping[str, SeenStore]:
+        return dict(self._stores)

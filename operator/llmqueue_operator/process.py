@@ -17,11 +17,11 @@ from llmqueue.errors import UsageError
 from llmqueue.probes import LoopWatch, ProbeServer
 from llmqueue_operator.controller import Controller
 from llmqueue_operator.errors import ApiError
+from llmqueue_operator.exporter import registry as exported
 from llmqueue_operator.handlers import configured_settings
 from llmqueue_operator.handlers import registry as handlers
 from llmqueue_operator.kube import Cluster, KubeClient
 from llmqueue_operator.metrics import Metrics
-from llmqueue_operator.metrics import registry as exported
 from llmqueue_operator.settings import OperatorSettings
 
 EXIT_USAGE = 2

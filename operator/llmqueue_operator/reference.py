@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from llmqueue_operator.metrics import Exporter, Metrics
+from llmqueue_operator.exporter import Exporter
+from llmqueue_operator.metrics import Metrics
 from llmqueue_operator.settings import OperatorSettings
 
 REFERENCE = Path("docs/reference/operator.md")

@@ -22,7 +22,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from llmqueue.errors import QueueFull, StoreMisconfigured, StoreUnavailable
+from llmqueue.errors import QueueFull, StoreMisconfigured, StoreRefused, StoreUnavailable
 
 _NOT_NOW = ("NOREPLICAS", "MISCONF", "BUSY", "UNKILLABLE", "UNBLOCKED", "NOMASTERLINK")
 """Error words that redis-py has no exception for; it leaves them at the start of the message."""
@@ -38,7 +38,7 @@ def translated() -> Generator[None]:
     try:
         yield
     except (AuthenticationError, AuthorizationError) as exc:
-        raise StoreMisconfigured(f"Redis refuses the credentials: {exc}") from exc
+        raise StoreRefused(f"Redis refuses the credentials: {exc}") from exc
     except (RedisConnectionError, RedisTimeoutError, OSError) as exc:
         raise StoreUnavailable(f"Redis cannot be reached: {exc or type(exc).__name__}") from exc
     except ResponseError as exc:
@@ -55,7 +55,7 @@ def _response_error(exc: ResponseError) -> Exception:
     if isinstance(exc, OutOfMemoryError):
         return QueueFull("Redis has used up its memory; no job can be taken until some are done")
     if isinstance(exc, NoPermissionError):
-        return StoreMisconfigured(f"Redis refuses the credentials: {text}")
+        return StoreRefused(f"Redis refuses the credentials: {text}")
     if isinstance(exc, MovedError):
         return StoreMisconfigured(
             "this Redis is one node of a cluster: its URL must begin with redis+cluster://"
@@ -71,7 +71,7 @@ def _cluster_error(exc: RedisClusterException) -> Exception:
     """The cluster's map could not be read; what its nodes said is the cause."""
     cause = exc.__cause__
     if isinstance(cause, AuthenticationError | AuthorizationError | NoPermissionError):
-        return StoreMisconfigured(f"Redis refuses the credentials: {cause}")
+        return StoreRefused(f"Redis refuses the credentials: {cause}")
     if isinstance(cause, RedisClusterException):
         return StoreMisconfigured(
             "this Redis is no cluster: its URL must begin with redis:// or redis+sentinel://"

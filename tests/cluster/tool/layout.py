@@ -36,6 +36,7 @@ GATEWAY = "10.250.0.1"
 POD_SUBNET = "10.250.0.0/23"  # a /24 is too small for 250 pods that come and go
 SERVICE_SUBNET = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
+DOMAIN = "cluster.local"
 
 # None is Kubernetes' usual one: the machine may serve a cluster already.
 APISERVER_PORT = 26443

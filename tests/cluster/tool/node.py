@@ -1,4 +1,4 @@
-"""The one node: containerd, kubelet and kube-proxy, their settings and command lines."""
+"""The one node: containerd, kubelet, kube-proxy and the DNS, their settings and command lines."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 from cluster.tool import layout, machine
 from cluster.tool.certificates import path
 
-NAMES = ("containerd", "kubelet", "kube-proxy")
+NAMES = ("containerd", "kubelet", "kube-proxy", "coredns")
 PAUSE_IMAGE = "llmqueue.test/pause:dev"
 POD_LOGS = layout.RUN / "pods"
 KUBELET_ROOT = layout.RUN / "kubelet"
@@ -40,6 +40,21 @@ Root = "{state}/runc"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{cni_bin}"
 conf_dir = "{cni_configuration}"
+"""
+
+# On the node itself, where pods reach it as its only address: no pod has to start before others do.
+_COREFILE = """\
+.:53 {{
+  bind {address}
+  errors
+  kubernetes {domain} {{
+    kubeconfig {kubeconfig}
+    pods disabled
+    ttl 1
+  }}
+  forward . /etc/resolv.conf
+  cache 1
+}}
 """
 
 
@@ -89,6 +104,14 @@ def proxy() -> list[str | Path]:
     ]
 
 
+def dns() -> list[str | Path]:
+    configuration = layout.RUN / "Corefile"
+    configuration.write_text(
+        _COREFILE.format(address=layout.GATEWAY, domain=layout.DOMAIN, kubeconfig=layout.KUBECONFIG)
+    )
+    return [layout.BIN / "coredns", "-conf", configuration]
+
+
 def _kubelet_configuration() -> dict[str, object]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -104,6 +127,8 @@ def _kubelet_configuration() -> dict[str, object]:
         "podLogsDir": str(POD_LOGS),
         "volumePluginDir": str(KUBELET_ROOT / "volume-plugins"),
         "staticPodPath": "",
+        "clusterDNS": [layout.GATEWAY],
+        "clusterDomain": layout.DOMAIN,
         "maxPods": 250,
         # Whatever the machine: old control groups, swap, no partition of its own.
         "cgroupDriver": "cgroupfs",

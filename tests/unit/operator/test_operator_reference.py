@@ -10,7 +10,8 @@ from prometheus_client import generate_latest
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from llmqueue_operator.metrics import Metrics, registry
+from llmqueue_operator.exporter import registry
+from llmqueue_operator.metrics import Metrics
 from llmqueue_operator.reference import REFERENCE, main, render
 from llmqueue_operator.settings import OperatorSettings
 
@@ -62,5 +63,5 @@ def test_every_metric_of_a_scrape_is_on_the_page() -> None:
 
 
 def test_labels_of_a_metric() -> None:
-    row = "| `llmqueue_jobs` | gauge | `namespace`, `queue`, `state` | Jobs by state. |"
+    row = "| `llmqueue_jobs_ready` | gauge | `namespace`, `queue`, `band` | Ready jobs by priority class. |"
     assert row in render(OperatorSettings)

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from release.version import PLACES, ROOT, WrongVersion, change, current, found
+from tools.version import PLACES, ROOT, WrongVersion, change, current, found
 
 from support.checkout import tracked
 

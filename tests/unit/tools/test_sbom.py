@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from release.sbom import SUBJECTS, Document, Subject, bill
-from release.version import ROOT, current
+from tools.sbom import SUBJECTS, Document, Subject, bill
+from tools.version import ROOT, current
 
 IMAGES = [subject for subject in SUBJECTS if subject.kind == "container"]
 

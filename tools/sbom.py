@@ -1,6 +1,6 @@
 """Software bills of materials from the lock files, as CycloneDX 1.6.
 
-`python -m release.sbom FOLDER` writes one for each image and one for the distribution with all of
+`python -m tools.sbom FOLDER` writes one for each image and one for the distribution with all of
 its extras. They list what the locks name; an image carries the list of what was installed into it
 at /usr/share/doc/llmqueue/sbom.cdx.json.
 """
@@ -20,7 +20,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from release.version import ROOT
+from tools.version import ROOT
 
 Document = dict[str, Any]
 # The images' default base. Elsewhere the locks ask for a package more or less.
@@ -112,7 +112,7 @@ def _purl(requirement: Requirement) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="release.sbom", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.sbom", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write them")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """One version: pyproject.toml says it, all other places repeat it.
 
-`python -m release.version 0.2.0` changes all of them, and dates the entries of the changelog.
+`python -m tools.version 0.2.0` changes all of them, and dates the entries of the changelog.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _order(version: str) -> tuple[int, ...]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="release.version", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.version", description=__doc__)
     parser.add_argument("version", help="the next version, as 0.2.0")
     try:
         changed = change(parser.parse_args().version, today=datetime.now(UTC).date())
