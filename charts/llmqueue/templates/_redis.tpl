@@ -4,6 +4,9 @@
 {{- if and $redis.url $redis.existingSecret -}}
 {{- fail "redis.url and redis.existingSecret both name the connection 'default': give one of them" -}}
 {{- end -}}
+{{- if hasKey $redis.connections "default" -}}
+{{- fail "redis.connections holds further connections: the one named 'default' is redis.url or redis.existingSecret" -}}
+{{- end -}}
 {{- if $redis.url -}}
 {{- include "llmqueue.verifiedUrl" $redis.url -}}
 {{- else if not $redis.existingSecret -}}

@@ -35,29 +35,40 @@ _numbers = itertools.count(1)
 
 
 class Space:
-    """`async with Space(kube, "drain") as space: …`; `space.store` is the queue's store."""
+    """`async with Space(kube, "drain") as space: …`; `space.store` is the queue's store.
 
-    def __init__(self, kube: Kube, name: str) -> None:
+    Without `valkey` there is none before `open_store`.
+    """
+
+    def __init__(self, kube: Kube, name: str, *, valkey: bool = True) -> None:
         self.kube = kube
         self.name = f"{name}-{secrets.token_hex(2)}"  # the last run's may still be going
         self.redis_url = ""
         self.store: RedisStore
+        self._valkey = valkey
         self.providers: list[ProviderPod] = []
         self._applied: dict[str, Object] = {}
         self._forwards: list[Forward] = []
+        self._opened: list[RedisStore] = []
 
     async def __aenter__(self) -> Self:
         await self.kube.apply(objects.namespace(self.name))
-        command = ["-c", _VALKEY]
-        inside, outside = await self._serve("valkey", command, _VALKEY_PORT, entry=["python"])
+        if self._valkey:
+            await self._serve("valkey", ["-c", _VALKEY], _VALKEY_PORT, entry=["python"])
+            await self.open_store("valkey")
+        return self
+
+    async def open_store(self, service: str) -> None:
+        """Take what this Service leads to for the store."""
+        inside, outside = await self.reach(service, _VALKEY_PORT)
         self.redis_url = f"redis://{inside}/0"
         self.store = await connect(f"redis://{outside}/0")
-        return self
+        self._opened.append(self.store)
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
         if kind is not None:
             await self._tell()
-        for each in (*self.providers, self.store, *self._forwards):
+        for each in (*self.providers, *self._opened, *self._forwards):
             await each.close()
         with suppress(CommandFailed):  # a test may have deleted it
             await self.kube.run("delete", "namespace", self.name, "--wait=false")
@@ -90,13 +101,17 @@ class Space:
         await self.kube.run(
             "-n", self.name, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s"
         )
-        found = await self.kube.raw("GET", f"/api/v1/namespaces/{self.name}/services/{name}")
-        inside = f"{found['spec']['clusterIP']}:{port}"
+        return await self.reach(name, port)
+
+    async def reach(self, service: str, port: int, *, seconds: float = 30) -> tuple[str, str]:
+        """Host and port of a Service for pods and for tests, once somebody answers there."""
+        path = f"/api/v1/namespaces/{self.name}/services/{service}"
+        inside = f"{(await self.kube.raw('GET', path))['spec']['clusterIP']}:{port}"
         if given.KUBECONFIG:
-            forward = await Forward.to(self.kube, self.name, name, port)
+            forward = await Forward.to(self.kube, self.name, service, port)
             self._forwards.append(forward)
             return inside, f"127.0.0.1:{forward.port}"
-        await until(f"{name} is reached", lambda: _reached(inside), seconds=30)
+        await until(f"{service} is reached", lambda: _reached(inside), seconds=seconds)
         return inside, inside
 
     async def provider(self, name: str = "provider", **options: Any) -> ProviderPod:

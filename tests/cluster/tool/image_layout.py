@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import IO
@@ -72,6 +72,13 @@ def add(name: str, archive: Path, *, sources: str) -> None:
         blobs=[stored, manifest["config"]["digest"], *digests],
     )
     _record(name).write_text(json.dumps(asdict(image)))
+
+
+def tag(name: str, another: str) -> None:
+    """Gives an image one more name."""
+    found = _find(name)
+    assert found is not None, f"{name} was not built"
+    _record(another).write_text(json.dumps(asdict(replace(found, name=another))))
 
 
 def prune() -> None:
