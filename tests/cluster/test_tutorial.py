@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from cluster.bench.release import images
 
-from cluster.bench import Kube
+from cluster.bench import Kube, objects
 from cluster.bench.given import IMAGES
 from cluster.bench.kube import CommandFailed
 from support.checkout import ROOT
@@ -34,6 +34,7 @@ MINUTES = 8
 async def namespace(kube: Kube) -> AsyncIterator[str]:
     """The tutorial's own, without what an earlier run left; tells what is in it after a failure."""
     await _delete(kube)
+    await kube.apply(objects.namespace(NAMESPACE))  # under restricted pod security
     yield NAMESPACE
     for command in (
         ("get", "pods,deployments,services,llmqueues", "-o", "wide"),
