@@ -19,6 +19,7 @@ _NUMBER = r"\d+\.\d+\.\d+"
 _IMAGE = re.compile(rf"\bllmqueue/(?:operator|worker|cli):({_NUMBER})\b")
 _TAG = re.compile(rf"\bnewTag: ({_NUMBER})\b")
 _ARCHIVE = re.compile(rf"\bllmqueue(?:-[a-z]+)?-({_NUMBER})(?=\.tgz|\.tar\.gz|\.cdx|-py3)")
+_VARIABLE = re.compile(rf"\bTAG=({_NUMBER})\b")
 _EXAMPLES = ("examples/**/Dockerfile", "examples/**/*.yaml")
 
 
@@ -50,6 +51,7 @@ PLACES = (
     Place(_EXAMPLES, _IMAGE),
     Place(("docs/**/*.md", "charts/**/*.md", "README.md"), _IMAGE),
     Place(("docs/**/*.md",), _ARCHIVE),
+    Place(("docs/*.md",), _VARIABLE),
 )
 
 

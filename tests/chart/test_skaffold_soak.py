@@ -36,6 +36,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     program = tmp_path / "bin" / "helm"
     program.write_text(AS_HELM_3)
     program.chmod(0o755)
+    settings = tmp_path / ".skaffold" / "config"  # it would tell its maker of its use
+    settings.parent.mkdir()
+    settings.write_text("global: {collect-metrics: false}\n")
     return {
         **os.environ,
         "HELM": helm(),

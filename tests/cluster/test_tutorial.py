@@ -8,6 +8,7 @@ folder, also while they run.
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 import os
 import shutil
@@ -16,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cluster.bench.release import images
 
 from cluster.bench import Kube, objects
 from cluster.bench.given import IMAGES
 from cluster.bench.kube import CommandFailed
+from cluster.bench.release import images
 from support.checkout import ROOT
 from support.consoleblocks import commands, quoted, replaced, run, stand_in, told, verified
 from support.rendering import helm
@@ -81,10 +82,11 @@ async def test_its_commands_do_what_it_says(
     namespace: str, terminal: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
     checkout, environment = terminal
+    version = importlib.metadata.version("llmqueue")
     found = replaced(
         commands((ROOT / NAME).read_text()),
         {
-            "export REGISTRY=registry.example/llmqueue TAG=0.1.0": (
+            f"export REGISTRY=registry.example/llmqueue TAG={version}": (
                 f"export REGISTRY={quoted(IMAGES)} TAG=dev"
             )
         },
