@@ -16,6 +16,9 @@ from cluster.bench.space import START_SECONDS, Space
 from cluster.bench.watch import until
 from support.rendering import CHART, helm
 
+# The tests of a cluster share one CRD, which kubectl has applied: a release takes it over, or leaves it.
+OWN_CRD = "--take-ownership"
+NO_CRD: Object = {"crds": {"install": False}}
 _HELM_SECONDS = 150
 _VALKEY = """\
 import os, sys
@@ -84,6 +87,11 @@ class Release:
             raise CommandFailed(f"{done.stdout}\n{done.stderr}".strip())
         return done.stdout
 
+    async def objects(self, kinds: str) -> list[Object]:
+        """Of the release's namespace, whoever made them."""
+        text = await self.space.kube.run("-n", self.space.name, "get", kinds, "-o", "json")
+        return list(json.loads(text)["items"])
+
     async def pods(self, component: str) -> list[Object]:
         """Of `operator` or `trial-valkey`."""
         labels = (
@@ -91,6 +99,17 @@ class Release:
         )
         path = f"/api/v1/namespaces/{self.space.name}/pods?labelSelector={labels}"
         return list(json.loads(await self.space.kube.run("get", f"--raw={path}"))["items"])
+
+
+async def works(space: Space, name: str = "q", jobs: int = 20) -> None:
+    """A small LLMQueue of this name, and jobs through it."""
+    provider = await space.provider(f"provider-{name}")
+    scaling = {"maxReplicas": 2, "slotsPerWorker": 4, "expectedCallSeconds": 1}
+    await space.queue(name, provider, limits={"requestsPerMinute": 600}, scaling=scaling)
+    await space.served(name)
+    await space.enqueue(name, jobs)
+    await space.finished(name, jobs, seconds=90)
+    assert not await provider.paid_twice()
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Object:

@@ -127,8 +127,10 @@ def _fetch_tools(pin: Path) -> None:
             layer = next(each for each in package.getnames() if each.endswith(".zip"))
             package.extract(layer, folder, filter="data")
         for tool in _TOOLS:
-            _extract_matching(folder / layer, rf"(.*/)?{tool}", layout.BIN / tool)
-            (layout.BIN / tool).chmod(0o755)
+            part = layout.BIN / f"{tool}.part"
+            _extract_matching(folder / layer, rf"(.*/)?{tool}", part)
+            part.chmod(0o755)
+            part.rename(layout.BIN / tool)  # an old one may be running
 
 
 def _extract_matching(archive: Path, pattern: str, target: Path) -> None:

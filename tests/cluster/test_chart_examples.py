@@ -1,0 +1,44 @@
+"""Each of the chart's examples of values installs on a real cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.bench import Kube, Space
+from cluster.bench.kube import CommandFailed
+from cluster.bench.release import NO_CRD, Release
+from support.rendering import CHART
+
+# That of the whole cluster would serve the other tests' LLMQueues too: see test_chart.py.
+CI = [each for each in sorted((CHART / "ci").glob("*-values.yaml")) if "cluster" not in each.name]
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in CI if "cluster-scope" not in f.name], ids=lambda f: f.stem
+)
+async def test_each_example_of_values_installs(kube: Kube, file: Path) -> None:
+    """In a namespace that has what the files name: Secrets, and a Redis called valkey."""
+    if file.name.startswith("monitoring"):
+        try:
+            await kube.run("get", "crd", "podmonitors.monitoring.coreos.com")
+        except CommandFailed:
+            pytest.skip("LEFT OUT: needs the resources of the Prometheus operator")
+    async with Space(kube, "chart") as space:
+        await _secrets(space)
+        release = Release(space, files=(file,))
+        await release.install(NO_CRD)
+        assert "WRONG" not in await release.test()
+
+
+async def _secrets(space: Space) -> None:
+    for name in ("valkey", "valkey-batch"):
+        await space.kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": space.name},
+                "stringData": {"url": space.redis_url, "worker-secret-name": name},
+            }
+        )
