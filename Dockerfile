@@ -1,4 +1,4 @@
-# Two images from one build: `--target operator` and `--target worker`.
+# Three images from one build: `--target operator`, `worker` and `cli`.
 #
 # Behind a company's index or proxy hand over pip's settings as a secret, so that no layer keeps them:
 #   docker build --secret id=pip.conf,src=$HOME/.config/pip/pip.conf --target worker .
@@ -33,6 +33,33 @@ COPY requirements/worker.txt /tmp/
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     pip install --quiet --require-hashes -r /tmp/worker.txt
 
+FROM environment AS cli-dependencies
+COPY requirements/cli.txt /tmp/
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    pip install --quiet --require-hashes -r /tmp/cli.txt
+
+# What lists the Python packages of an image as they were installed, and is in none of them.
+FROM environment AS inventory
+RUN python3 -m venv /opt/inventory
+COPY requirements/sbom.txt /tmp/
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    /opt/inventory/bin/pip install --quiet --require-hashes -r /tmp/sbom.txt
+COPY pyproject.toml /tmp/
+ENV WRITE_SBOM="/opt/inventory/bin/cyclonedx-py environment --output-reproducible \
+    --pyproject /tmp/pyproject.toml --output-file /sbom.cdx.json /opt/llmqueue"
+
+FROM inventory AS operator-sbom
+COPY --from=operator-dependencies /opt/llmqueue /opt/llmqueue
+RUN $WRITE_SBOM
+
+FROM inventory AS worker-sbom
+COPY --from=worker-dependencies /opt/llmqueue /opt/llmqueue
+RUN $WRITE_SBOM
+
+FROM inventory AS cli-sbom
+COPY --from=cli-dependencies /opt/llmqueue /opt/llmqueue
+RUN $WRITE_SBOM
+
 # The root filesystem is read-only at run time, so all bytecode is written here. python:slim comes
 # without any for the standard library.
 FROM ${BASE_IMAGE} AS runtime
@@ -46,24 +73,47 @@ ENV PATH=/opt/llmqueue/bin:$PATH \
     PYTHONUNBUFFERED=1
 # `python -m` looks for modules here too: the place for a user's handlers.
 WORKDIR /app
-ARG VERSION=0.0.0
-ARG SOURCE=
-LABEL org.opencontainers.image.licenses=Apache-2.0 \
-      org.opencontainers.image.version=${VERSION} \
-      org.opencontainers.image.source=${SOURCE}
+LABEL org.opencontainers.image.licenses=Apache-2.0
 
+# Version and revision come last in each image: another commit changes no layer by them. There is no
+# label for the time of the build, so that the same sources give the same image.
 FROM runtime AS operator
 COPY --from=operator-dependencies /opt/llmqueue /opt/llmqueue
+COPY --from=operator-sbom /sbom.cdx.json /usr/share/doc/llmqueue/
 COPY --from=project /project /
-LABEL org.opencontainers.image.title=llmqueue-operator \
-      org.opencontainers.image.description="Plans workers and budgets for LLM job queues"
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "llmqueue_operator"]
+ARG VERSION=0.0.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title=llmqueue-operator \
+      org.opencontainers.image.description="Plans workers and budgets for LLM job queues" \
+      org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.revision=${REVISION}
 
 FROM runtime AS worker
 COPY --from=worker-dependencies /opt/llmqueue /opt/llmqueue
+COPY --from=worker-sbom /sbom.cdx.json /usr/share/doc/llmqueue/
 COPY --from=project /project /
-LABEL org.opencontainers.image.title=llmqueue-worker \
-      org.opencontainers.image.description="Runs LLM jobs at the provider's pace"
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "llmqueue_worker"]
+ARG VERSION=0.0.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title=llmqueue-worker \
+      org.opencontainers.image.description="Runs LLM jobs at the provider's pace" \
+      org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.revision=${REVISION}
+
+# Runs nothing by itself: hands in jobs and looks at queues from within a cluster, and is the
+# simulated provider to practise on.
+FROM runtime AS cli
+COPY --from=cli-dependencies /opt/llmqueue /opt/llmqueue
+COPY --from=cli-sbom /sbom.cdx.json /usr/share/doc/llmqueue/
+COPY --from=project /project /
+USER 65532:65532
+ENTRYPOINT ["llmqueue"]
+ARG VERSION=0.0.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title=llmqueue-cli \
+      org.opencontainers.image.description="The command line of llmqueue, with a simulated provider" \
+      org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.revision=${REVISION}

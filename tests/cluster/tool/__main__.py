@@ -1,9 +1,9 @@
-"""python -m cluster.tool up|down|images|status"""
+"""python -m cluster.tool up|down|images|tools|status"""
 
 import argparse
 import sys
 
-from cluster.tool import cluster, layout
+from cluster.tool import binaries, cluster, layout
 from cluster.tool.errors import ClusterError, Incapable
 
 _INCAPABLE = 3
@@ -17,6 +17,7 @@ def main() -> int:
         "up": "start it, or bring a running one's images up to date; prints its kubeconfig's path",
         "down": "stop it and leave nothing behind",
         "images": "build the images that changed",
+        "tools": "fetch kubectl and helm; prints their folder",
         "status": "list its processes; ends with 1 if it is not healthy",
     }
     parser.add_argument(
@@ -39,6 +40,9 @@ def _run(command: str) -> int:
         cluster.down()
     elif command == "images":
         cluster.build_images()
+    elif command == "tools":
+        binaries.provide_tools()
+        print(layout.BIN)
     else:
         for name, state in cluster.status().items():
             print(f"{name} {state}")

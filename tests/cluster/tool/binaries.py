@@ -63,7 +63,7 @@ def _stamped(file: Path) -> str:
 
 
 def _build() -> None:
-    go = _go()
+    compiler = go()
     say("Building Kubernetes and etcd: up to ten minutes the first time, seconds with a warm cache")
     version = _required(r"k8s\.io/kubernetes (v\S+)")
     flags = f"-s -w -X k8s.io/component-base/version.gitVersion={version}"
@@ -71,12 +71,12 @@ def _build() -> None:
     try:
         # helm refuses a server that does not know its version.
         run(
-            *(go, "build", "-ldflags", flags, "-o", f"{layout.BIN}/", *_packages()),
+            *(compiler, "build", "-ldflags", flags, "-o", f"{layout.BIN}/", *_packages()),
             environment=environment,
             folder=_MODULE,
         )
         run(
-            *(go, "build", "-ldflags", "-s -w", "-o", layout.BIN / "etcd", _ETCD),
+            *(compiler, "build", "-ldflags", "-s -w", "-o", layout.BIN / "etcd", _ETCD),
             environment=environment,
             folder=_MODULE,
         )
@@ -89,7 +89,7 @@ def _build_dns() -> None:
     environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false"}
     try:
         run(
-            *(_go(), "build", "-ldflags", "-s -w", "-o", layout.BIN / "coredns", "."),
+            *(go(), "build", "-ldflags", "-s -w", "-o", layout.BIN / "coredns", "."),
             environment=environment,
             folder=_DNS,
         )
@@ -104,7 +104,7 @@ def _packages() -> list[str]:
     )
 
 
-def _go() -> str:
+def go() -> str:
     """A Go that is new enough: the machine's, else the one on PyPI."""
     wanted = _numbers(_required(r"^go (\S+)"))
     found = shutil.which("go")

@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from cluster.tool import layout
 from cluster.tool.errors import CommandFailed
@@ -44,6 +44,20 @@ def manifest_of(image: str) -> str | None:
     """The digest that names exactly this content; None if it was not built."""
     found = _find(image)
     return found.manifest if found else None
+
+
+def configuration(name: str) -> dict[str, Any]:
+    """What it says of itself: labels, user, entry point."""
+    found = _find(name)
+    assert found is not None, f"{name} was not built"
+    return dict(json.loads(_path(found.blobs[1]).read_bytes())["config"])
+
+
+def layers(name: str) -> list[Path]:
+    """Their archives, the lowest first."""
+    found = _find(name)
+    assert found is not None, f"{name} was not built"
+    return [_path(digest) for digest in found.blobs[2:]]
 
 
 def add(name: str, archive: Path, *, sources: str) -> None:

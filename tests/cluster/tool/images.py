@@ -30,10 +30,11 @@ def build() -> None:
     layout.IMAGES.mkdir(parents=True, exist_ok=True)
     builder.drop_old_layers()
     _build_if_changed(PAUSE_IMAGE, _build_pause, _busybox_digest)
-    for target in ("operator", "worker"):
+    for target in ("operator", "worker", "cli"):
         image = _NAME.format(target)
         _build_if_changed(image, partial(_build_target, target), _code_digest)
-        image_layout.tag(image, image.replace(":dev", ":next"))  # to upgrade to
+        if target != "cli":
+            image_layout.tag(image, image.replace(":dev", ":next"))  # to upgrade to
     _build_if_changed(
         _NAME.format("testbed"), _build_testbed, partial(_digest_on_worker, *_TESTBED)
     )

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-LEFT_OUT = {".git", ".venv", "__pycache__", ".llmqueue", ".cluster", "dist", "build", "htmlcov"}
+from support.checkout import ROOT, tracked
 
 MACHINE_PATH = re.compile(r"(?<![\w.}/])/(?:work|root|home/\w+|Users/\w+)/")
 # Written so that this file does not contain what it looks for.
@@ -18,21 +15,6 @@ REGISTRY = re.compile(
     r"(?:pypi|pythonhosted|crates|maven)\.(?:org|io)|npmjs\.(?:org|com)|proxy\.golang|deb\.debian"
     r"|(?<!\w)(?:index|extra-index|registry)[-_]url\s*="
 )
-
-
-def tracked() -> list[Path]:
-    """The repository's files; without git (an unpacked archive) all that are not generated."""
-    if (ROOT / ".git").exists():
-        listed = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        return [file for name in listed.split("\0") if name and (file := ROOT / name).is_file()]
-    return [
-        path
-        for path in ROOT.rglob("*")
-        if path.is_file()
-        and not any(part in LEFT_OUT or part.endswith("_cache") for part in path.parts)
-    ]
 
 
 @cache

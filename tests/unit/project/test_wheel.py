@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -9,8 +10,9 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 import pytest
+from packaging.metadata import Metadata
 
-ROOT = Path(__file__).parents[3]
+from support.checkout import ROOT, tracked
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +75,37 @@ def test_the_source_archive_builds_the_same_wheel(
     (again,) = (tmp_path / "again").glob("*.whl")
     with zipfile.ZipFile(again) as archive:
         assert {PurePosixPath(name) for name in archive.namelist()} == wheel
+
+
+def test_an_index_would_take_its_metadata(built: Path, wheel: set[PurePosixPath]) -> None:
+    """Checked against the rules of the format, as an index does with an upload."""
+    (file,) = built.glob("*.whl")
+    (name,) = [each for each in wheel if each.name == "METADATA"]
+    with zipfile.ZipFile(file) as archive:
+        metadata = Metadata.from_email(archive.read(str(name)), validate=True)
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.license_expression == "Apache-2.0"
+    assert str(metadata.requires_python) == ">=3.11"
+    assert metadata.description is not None
+    # Where an index shows it, a path within the repository leads nowhere; pictures would be missing.
+    assert "![" not in metadata.description
+
+
+@pytest.fixture(scope="module")
+def sources(built: Path) -> set[str]:
+    (file,) = built.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
+def test_the_source_archive_holds_what_the_repository_keeps(sources: set[str]) -> None:
+    kept = {str(path.relative_to(ROOT)) for path in tracked()}
+    extra = {name for name in sources - kept if name != "PKG-INFO"}
+    # A new file that is not yet added to the repository is in the archive already.
+    assert {name for name in extra if re.search(r"(?:^|/)(?:\.(?!gitignore)|dist/)", name)} == set()
+    assert {"Makefile", "Dockerfile", "CHANGELOG.md", "tests/conftest.py"} <= sources
+
+
+def test_neither_archive_holds_a_secret(sources: set[str], wheel: set[PurePosixPath]) -> None:
+    secret = re.compile(r"(?:\.(?:env|pem|key|p12|netrc|pypirc)|id_rsa|kubeconfig|pip\.conf)$")
+    assert [name for name in [*sources, *map(str, wheel)] if secret.search(name)] == []

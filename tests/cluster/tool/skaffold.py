@@ -1,0 +1,56 @@
+"""Skaffold, from the Go module proxy: its schema in seconds, the program in minutes.
+
+The program is large: it takes a dozen minutes of one processor, and drives Helm 3 only.
+"""
+
+import fcntl
+import json
+import re
+from pathlib import Path
+
+from cluster.tool import binaries, layout
+from cluster.tool.command import run, say
+from cluster.tool.errors import CommandFailed, Incapable
+
+_MODULE = layout.DEFINITIONS / "skaffold"
+_NAME = "github.com/GoogleContainerTools/skaffold/v2"
+_SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false"}
+
+
+def schema(version: str) -> Path:
+    """The JSON schema of skaffold.yaml with `apiVersion: skaffold/<version>`.
+
+    Raises Incapable where it can't be had.
+    """
+    try:
+        said = run(binaries.go(), "mod", "download", "-json", _NAME, folder=_MODULE)
+    except CommandFailed as exc:
+        raise Incapable(f"Skaffold's sources can't be fetched: {exc}") from exc
+    return Path(json.loads(said)["Dir"], "docs-v2", "content", "en", "schemas", f"{version}.json")
+
+
+def program() -> Path:
+    """The built program, kept in `.cluster/bin`. Raises Incapable where it can't be had."""
+    layout.BIN.mkdir(parents=True, exist_ok=True)
+    target, stamp = layout.BIN / "skaffold", layout.BIN / ".stamp-skaffold"
+    with (layout.HOME / "skaffold.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sums = (_MODULE / "go.sum").read_text()
+        if not target.exists() or not stamp.exists() or stamp.read_text() != sums:
+            _build(target)
+            stamp.write_text(sums)
+    return target
+
+
+def _build(target: Path) -> None:
+    say("Building Skaffold: six to ten minutes the first time, seconds with a warm cache")
+    (version,) = re.findall(rf"{_NAME} (v\S+)", (_MODULE / "go.mod").read_text())
+    flags = f"-s -w -X {_NAME}/pkg/skaffold/version.version={version}"
+    try:
+        run(
+            *(binaries.go(), "build", "-ldflags", flags, "-o", target, f"{_NAME}/cmd/skaffold"),
+            environment=_SETTINGS,
+            folder=_MODULE,
+        )
+    except CommandFailed as exc:
+        raise Incapable(f"Skaffold can't be built: {exc}") from exc
