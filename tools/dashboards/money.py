@@ -126,11 +126,14 @@ def _tokens() -> Iterator[Panel]:
         {"{{model}}": f"60 * sum by (model) ({tokens})"},
         stacked=True,
     )
-    ratio = f"sum by (le) (rate(llmqueue_estimate_error_ratio_bucket{{{QUEUES}}}{RATE}))"
     yield lines(
         "Input against its estimate",
-        "Real tokens as a share of estimated ones. Far below 1, limits of tokens are not used up.",
-        {f"p{q}": f"histogram_quantile({q / 100}, {ratio})" for q in (10, 50, 90)},
+        "Real tokens as a share of estimated ones, lately. Far below 1, limits of tokens are not"
+        " used up.",
+        {
+            "{{namespace}}/{{queue}}": "max by (namespace, queue)"
+            f" (llmqueue_estimate_error_ratio{{{QUEUES}}})"
+        },
         unit="percentunit",
     )
 
