@@ -98,11 +98,13 @@ format: $(READY)  ## mend what ruff can mend
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-docs: $(READY)  ## write docs/reference and the chart's table from code, CRD and values
+docs: $(READY)  ## write docs/reference and the chart's table and dashboards from code, CRD and values
 	@$(BIN)/python -m typer llmqueue_cli.main utils docs --name llmqueue --output docs/reference/cli.md
 	@$(BIN)/python -m llmqueue.spec.reference
 	@$(BIN)/python -m llmqueue_operator.reference
+	@$(BIN)/python -m llmqueue_cli.metrics_reference
 	@$(BIN)/python -m tools.chart
+	@$(BIN)/python -m tools.dashboards
 
 bench: $(READY)  ## compare with other queues on this machine and write the table
 	@$(BIN)/python -m benchmarks.queue

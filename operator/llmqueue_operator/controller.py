@@ -25,6 +25,7 @@ from llmqueue_operator.reconciler import QUIET_SECONDS, TICK_SECONDS, Parts, Rec
 from llmqueue_operator.recorder import Recorder
 from llmqueue_operator.registrations import retire
 from llmqueue_operator.settings import OperatorSettings
+from llmqueue_operator.storewatch import StoreWatch
 from llmqueue_operator.views import QueueView
 from llmqueue_operator.workqueue import WorkQueue
 from llmqueue_operator.world import Listing, World, key_of
@@ -62,7 +63,13 @@ class Controller:
             installation=settings.installation,
             clock=time.monotonic,
         )
-        self._lookout = Lookout(self._connections, time.monotonic, check=self.leadership.check)
+        self._lookout = Lookout(
+            self._connections,
+            time.monotonic,
+            check=self.leadership.check,
+            tell=metrics.looked_at_store,
+        )
+        self._storewatch = StoreWatch(self._connections, metrics)
         applier = Applier(
             cluster,
             self.world,
@@ -170,6 +177,7 @@ class Controller:
             group.create_task(self._retire_before())
             group.create_task(self._retire_gone())
             group.create_task(self._watch_the_watches())
+            group.create_task(self._storewatch.run())
 
     # ------------------------------------------------------------ lists
 

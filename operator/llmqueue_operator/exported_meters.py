@@ -84,11 +84,6 @@ _HISTOGRAMS: tuple[tuple[str, str, Callable[[Meters], Distribution]], ...] = (
         "From being ready (stored, due, given back) to being handed out.",
         lambda m: m.queue_wait_seconds,
     ),
-    (
-        "estimate_error_ratio",
-        "Input tokens of a successful call, as a share of those that were estimated.",
-        lambda m: m.estimate_ratio,
-    ),
 )
 
 

@@ -60,6 +60,11 @@ _SEEN: tuple[tuple[str, str, Callable[[QueueSnapshot], float | None]], ...] = (
         "Since a job's outcome was recorded; absent before the first.",
         lambda q: q.last_settle_seconds,
     ),
+    (
+        "estimate_error_ratio",
+        "Input tokens of recent calls as a share of the estimated ones; absent before the first.",
+        lambda q: q.estimate_ratio,
+    ),
 )
 _OF_BUDGET: tuple[tuple[str, str, Callable[[BudgetSnapshot], float]], ...] = (
     (

@@ -46,7 +46,7 @@ class Gatherer:
             limits=group.budget.limits,
             max_in_flight=group.budget.max_in_flight,
             queues=tuple(
-                replace(self._input(member, now), credential=self._credential(member.key, sight))
+                replace(self._input(member, now), credential=self.credential(member.key, sight))
                 for member in group.members
             ),
             store=sight.snapshot,
@@ -68,7 +68,7 @@ class Gatherer:
             expected_charge={LimitUnit.REQUESTS: 1.0},
         )
 
-    def _credential(self, key: str, sight: Sight) -> str:
+    def credential(self, key: str, sight: Sight) -> str:
         """The key that this queue's workers use; empty where they are at odds, or none is there."""
         if sight.snapshot is None:
             return ""

@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from llmqueue.config import BudgetConfig, QueueConfig
 from llmqueue.days import listed_month
-from llmqueue.errors import LlmqueueError, QueueFull, StoreError, StoreUnavailable
+from llmqueue.errors import LlmqueueError, QueueFull, StoreError, StoreRefused, StoreUnavailable
 from llmqueue.store import RedisStore
 from llmqueue.store.snapshots import BudgetSnapshot
 from llmqueue_operator.connections import Connections
@@ -20,6 +21,8 @@ from llmqueue_operator.planning import Condition, ConditionType, Reason
 _MOST_LOOKS = 25
 """In one tick: each look does a little of the store's housekeeping."""
 _CONFIGURE_AT_ONCE = 16
+METER_SECONDS = 10.0
+"""Between two looks at what a budget's queues did, ever: more often than anybody scrapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,15 @@ class Configured:
     """For which days of calendar limits are listed."""
 
 
+def _tell_nobody(_connection: str, _error: LlmqueueError | None) -> None:
+    """Where nobody watches connections."""
+
+
 class Lookout:
     """Reads snapshots, and writes configurations where they have changed.
 
     `clock` is monotonic, `wall_clock` gives Unix seconds; `check` raises NotLeading where this
-    replica may not write any more.
+    replica may not write any more; `tell` hears of each connection whether its last look failed.
     """
 
     def __init__(
@@ -57,20 +64,24 @@ class Lookout:
         *,
         check: Callable[[], None],
         wall_clock: Callable[[], float] = time.time,
+        tell: Callable[[str, LlmqueueError | None], None] = _tell_nobody,
     ) -> None:
         self._connections, self._clock, self._check = connections, clock, check
-        self._wall_clock = wall_clock
+        self._wall_clock, self._tell = wall_clock, tell
         self._configured: dict[str, Configured] = {}
         self._away_since: dict[str, float] = {}
         """Budget → since when it cannot be seen."""
+        self._metered_at: dict[str, float] = {}
 
     def forget(self, budget: str | None = None) -> None:
         """Write the configuration of this budget, or of all, anew."""
         if budget is None:
             self._configured.clear()
+            self._metered_at.clear()
         else:
             self._configured.pop(budget, None)
             self._away_since.pop(budget, None)
+            self._metered_at.pop(budget, None)
 
     async def look(
         self, groups: Iterable[Group], horizon: Callable[[Group], float]
@@ -96,18 +107,22 @@ class Lookout:
         try:
             store = await self._connections.store(connection)
         except UnusableConnection as exc:
+            self._tell(connection, exc)
             problem = Condition(
                 ConditionType.STORE_AVAILABLE, False, Reason.CONNECTION_UNUSABLE, str(exc)
             )
             return {name: self._away(name, str(exc), problem) for name in names}
         except LlmqueueError as exc:
+            self._tell(connection, exc)
             return {name: self._away(name, str(exc)) for name in names}
         failed = await self._configure(store, groups)
         horizons = {group.name: horizon(group) for group in groups}
         seen = await self._snapshots(
             store, {name: s for name, s in horizons.items() if name not in failed}
         )
-        return {name: self._sight(name, failed.get(name) or seen[name]) for name in names}
+        found = {name: failed.get(name) or seen[name] for name in names}
+        self._tell(connection, next(filter(_is_of_the_connection, found.values()), None))
+        return {name: self._sight(name, each) for name, each in found.items()}
 
     def _sight(self, budget: str, found: BudgetSnapshot | StoreError) -> Sight:
         if isinstance(found, StoreError):
@@ -156,9 +171,17 @@ class Lookout:
     ) -> dict[str, BudgetSnapshot | StoreError]:
         """Once each budget's housekeeping has caught up, or had its share of this tick."""
         seen: dict[str, BudgetSnapshot | StoreError] = {}
-        behind, looks = dict(horizons), 0
+        behind, looks, now = dict(horizons), 0, self._clock()
+        never = now - METER_SECONDS
+        metered = {n for n in behind if now - self._metered_at.get(n, never) >= METER_SECONDS}
         while behind and looks < _MOST_LOOKS:
-            seen |= await store.snapshots(behind)
+            seen |= await store.snapshots(behind, meters=metered)
             behind = {n: s for n, s in behind.items() if getattr(seen[n], "again", False)}
             looks += 1
+        self._metered_at |= {n: now for n in metered if isinstance(seen[n], BudgetSnapshot)}
         return seen
+
+
+def _is_of_the_connection(found: BudgetSnapshot | StoreError) -> TypeGuard[StoreError]:
+    """Not what one budget's keys are to blame for."""
+    return isinstance(found, StoreUnavailable | StoreRefused)

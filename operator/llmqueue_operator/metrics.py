@@ -21,6 +21,8 @@ from llmqueue_operator.groups import Member
 from llmqueue_operator.planning import QueuePlan
 
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+LOOK_HOLDS_SECONDS = 60.0
+"""What a look found is over after this: no LLMQueue may use the connection any more."""
 
 
 class StoreProblem(StrEnum):
@@ -75,6 +77,7 @@ class SeenStore:
     """A Redis connection. Budgets are looked at all the time, its settings now and then."""
 
     looked: StoreProblem | None = None
+    looked_at: float = 0.0
     checked: StoreProblem | None = None
     warnings: int = 0
 
@@ -168,22 +171,31 @@ class Metrics:
 
     # ------------------------------------------------------------ Redis connections
 
-    def looked_at_store(self, connection: str, problem: StoreProblem | None) -> None:
-        """Budgets on it were looked at; whoever answers can be reached."""
+    def looked_at_store(self, connection: str, error: LlmqueueError | None) -> None:
+        """Budgets on it were looked at; one that answers can be reached."""
         known = self._stores.get(connection, SeenStore())
+        problem = StoreProblem.of(error) if error else None
         checked = known.checked
         if problem is None and checked is StoreProblem.UNREACHABLE:
             checked = None
-        self._stores[connection] = replace(known, looked=problem, checked=checked)
+        self._stores[connection] = replace(
+            known, looked=problem, looked_at=self._clock(), checked=checked
+        )
 
     def checked_store(
-        self, connection: str, problem: StoreProblem | None, warnings: int | None = None
+        self, connection: str, error: LlmqueueError | None, *, warnings: int | None = None
     ) -> None:
-        """Its settings were looked at. `warnings` None: they are not known, as before."""
+        """Its settings were looked at. `warnings` None: it told none, those of before hold."""
         known = self._stores.get(connection, SeenStore())
+        problem, looked = StoreProblem.of(error) if error else None, known.looked
+        if problem is None and (
+            looked is StoreProblem.UNREACHABLE
+            or self._clock() - known.looked_at > LOOK_HOLDS_SECONDS
+        ):
+            looked = None
         self._stores[connection] = replace(
             known,
-            # A budget's look may have failed for reasons of its own: only the next one clears that.
+            looked=looked,
             checked=problem,
             warnings=known.warnings if warnings is None else warnings,
         )

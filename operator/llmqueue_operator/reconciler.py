@@ -13,6 +13,7 @@ from llmqueue.errors import InvalidResource, LlmqueueError, QueueFull
 from llmqueue.spec import unserved_fields
 from llmqueue.states import JobState
 from llmqueue.store import RedisStore
+from llmqueue.store.snapshots import PauseView
 from llmqueue_operator.apply import Applier
 from llmqueue_operator.connections import Connections
 from llmqueue_operator.errors import ApiError, UnusableConnection
@@ -29,8 +30,10 @@ from llmqueue_operator.planning import (
     Plan,
     QueuePlan,
     Reason,
+    pauses_of,
     plan,
     store_plan_fields,
+    was_reset,
 )
 from llmqueue_operator.pods import worker_deployment
 from llmqueue_operator.recorder import Recorder
@@ -154,6 +157,8 @@ class Reconciler:
             memory = self._gatherer.seed(group, snapshot, now)
         known = {member.key for member in group.members}
         memory = self._gatherer.seed_new(group, snapshot, memory, now)
+        if was_reset(snapshot, memory):
+            self._parts.metrics.resets.update(member.key for member in group.members)
         made = plan(snapshot, memory, now)
         kept = {key: each for key, each in made.memory.queues.items() if key in known}
         self._memories[group.name] = replace(made.memory, queues=kept)
@@ -207,8 +212,14 @@ class Reconciler:
             self._parts.recorder.once(
                 member.view, path, "FieldNotServed", f"{path} has no effect in this version"
             )
-        self._parts.metrics.planned(member, made, sight.snapshot)
+        self._parts.metrics.planned(member, made, sight.snapshot, self._pauses(member, sight))
         await self._report(member.view, group.name, made, sight, tuple(extra))
+
+    def _pauses(self, member: Member, sight: Sight) -> list[PauseView]:
+        """Those that concern the queue."""
+        if sight.snapshot is None or not sight.snapshot.pauses:
+            return []
+        return pauses_of(self._gatherer.credential(member.key, sight), sight.snapshot)
 
     def _look_at_pods(self, member: Member, made: QueuePlan) -> list[Condition]:
         """Count those that went unasked; say why none comes."""

@@ -85,6 +85,35 @@ def verdict(
     return done.returncode == 0, done.stdout + done.stderr
 
 
+def samples(values: str) -> list[str]:
+    """promtool's notation, one by one: `_` is none, `stale` the end of a series."""
+    found: list[str] = []
+    for part in values.split():
+        first, _, times = part.partition("x")
+        number = re.fullmatch(r"(-?[\d.e]+)([+-][\d.e]+)?", first)
+        if not times or number is None:
+            found += [first] * int(times or 1)
+            continue
+        start, step = float(number[1]), float(number[2] or 0)
+        found += [f"{start + step * index:g}" for index in range(int(times) + 1)]
+    return found
+
+
+def handed_over(series: dict[str, str], at: int) -> dict[str, str]:
+    """The operator's series end at this sample, and go on two samples later in another pod."""
+    found: dict[str, str] = {}
+    for name, values in series.items():
+        if name.startswith("llmqueue_worker_"):
+            found[name] = values
+            continue
+        bare, _, labels = name.partition("{")
+        labels = f", {labels.rstrip('}')}" if labels else ""
+        each = samples(values)
+        found[f'{bare}{{pod="before"{labels}}}'] = " ".join([*each[:at], "stale"])
+        found[f'{bare}{{pod="after"{labels}}}'] = " ".join([f"_x{at + 2}", *each[at + 2 :]])
+    return found
+
+
 def summaries(
     promtool: str, rules: dict[str, Any], alert: str, cases: list[dict[str, Any]], folder: Path
 ) -> list[str]:
@@ -104,3 +133,11 @@ def only(alert: str, rules: dict[str, Any]) -> dict[str, Any]:
     """The alert alone: promtool evaluates all that it is given."""
     found = [rule for group in rules["groups"] for rule in group["rules"]]
     return {"groups": [{"name": "one", "rules": [r for r in found if r["alert"] == alert]}]}
+
+
+def checked(promtool: str, document: str, folder: Path) -> tuple[bool, str]:
+    """Whether promtool can read these rules, and what it said."""
+    (folder / "rules.yaml").write_text(document)
+    command = [promtool, "check", "rules", "rules.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode == 0, done.stdout + done.stderr

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from llmqueue import __version__
 from llmqueue.states import OutcomeClass, RefusalReason, WaitReason
 
 if TYPE_CHECKING:
@@ -98,11 +99,16 @@ class Exporter:
         from prometheus_client.metrics_core import GaugeMetricFamily  # noqa: PLC0415
 
         stats = self._stats
+        info = GaugeMetricFamily(PREFIX + "info", "1, with the version.", labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
         yield GaugeMetricFamily(PREFIX + "slots", "Attempts at once.", stats.in_flight.slots)
         yield GaugeMetricFamily(PREFIX + "in_flight", "Attempts held.", len(stats.in_flight))
         if (age := stats.last_claim_age) is not None:
             yield GaugeMetricFamily(
-                PREFIX + "last_claim_age_seconds", "Since the last answered claim.", age
+                PREFIX + "last_claim_age_seconds",
+                "Since the last answered claim; absent before the first.",
+                age,
             )
 
     def _durations(self) -> Metric:

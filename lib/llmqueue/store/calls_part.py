@@ -71,7 +71,7 @@ class CallsPart(ParkedResults):
     async def finish_calls(self, queue: str, calls: Sequence[FinishedCall]) -> list[bool]:
         budget = await self._redis.budget_of_lease(queue, calls[0].settlement.id)
         now = time.time()
-        args: list[str | bytes] = []
+        args: list[str | bytes] = [queue]
         for call in calls:
             item = call.settlement
             answer = await self._inline(

@@ -19,7 +19,7 @@ from llmqueue.config import (
 from llmqueue.days import day_starts
 from llmqueue.job import NewJob, band_of
 from llmqueue.outcome import LimitHint
-from llmqueue.states import JobState, LimitUnit, OutcomeClass
+from llmqueue.states import JobState, LimitUnit, OutcomeClass, Severity
 from llmqueue.store.port import FinishedCall, Held, Settlement
 
 STATES = {
@@ -301,12 +301,34 @@ def _settlement(item: Settlement, *, now: float) -> dict[str, Any]:
             "part": True if usage else None,
             "ca": item.credential,
             "j": round(item.jitter, 4),
-            "l": item.entry is not None or None,
+            "l": _counted_call(item),
+            "q": None if outcome.severity is Severity.ERROR else str(outcome.severity),
             "m": outcome.message[:300],
             "h": _said_limits(outcome.limits),
             "own": outcome.own or None,
         }
     )
+
+
+def _counted_call(item: Settlement) -> list[str | int] | None:
+    """What `_meters.lua` counts of a ledger entry; None where no call was made."""
+    entry = item.entry
+    if entry is None:
+        return None
+    took = milliseconds(entry["finished"] - entry["started"]) if "finished" in entry else -1
+    cached, written = entry.get("cached_tokens", 0), entry.get("cache_write_tokens", 0)
+    reasoning = entry.get("reasoning_tokens", 0)
+    tokens = [
+        max(0, entry.get("input_tokens", 0) - cached - written),
+        max(0, entry.get("output_tokens", 0) - reasoning),
+        cached,
+        written,
+        reasoning,
+    ]
+    while tokens and not tokens[-1]:
+        tokens.pop()
+    cost = -1 if item.cost_nano_usd is None else item.cost_nano_usd
+    return [entry.get("model", ""), took, cost, *tokens]
 
 
 def record_json(item: Settlement) -> str:

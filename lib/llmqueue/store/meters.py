@@ -15,8 +15,7 @@ from llmqueue.states import JobState, Severity
 
 CALL_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 WAIT_SECONDS = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 86400.0)
-ESTIMATE_RATIOS = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
-"""Bounds of the distributions; `_meters.lua` has them in thousandths."""
+"""Bounds of the distributions; `_meters.lua` has them in milliseconds."""
 
 OTHER_MODELS = "other"
 """All models of a queue after its first twenty."""
@@ -73,8 +72,6 @@ class Meters:
     queue_wait_seconds: Distribution
     """From being ready (stored, due, given back) to the grant; each grant counts. Not of jobs that
     report failures: they wait for no budget."""
-    estimate_ratio: Distribution
-    """Input tokens that a successful call used, of those that were estimated."""
     enqueued: int
     granted: int
     settled: int
@@ -118,7 +115,6 @@ def meters_of(raw: Mapping[str, Any]) -> Meters:
         dead={severity: of("x").get(severity, 0) for severity in Severity},
         call_seconds=_distribution(of("d"), CALL_SECONDS),
         queue_wait_seconds=_distribution(of("w"), WAIT_SECONDS),
-        estimate_ratio=_distribution(of("e"), ESTIMATE_RATIOS),
         enqueued=int(raw["enqueued"]),
         granted=single("granted"),
         settled=int(raw["settled"]),
@@ -129,12 +125,12 @@ def meters_of(raw: Mapping[str, Any]) -> Meters:
     )
 
 
-def _distribution(thousandths: Mapping[str, int], bounds: Sequence[float]) -> Distribution:
-    """Counts by upper bound, `more` above the last, and `sum`; all in thousandths."""
+def _distribution(milliseconds: Mapping[str, int], bounds: Sequence[float]) -> Distribution:
+    """Counts by upper bound, `more` above the last, and `sum`; bounds and sum in ms."""
     counts = [0] * (len(bounds) + 1)
-    for bound, count in thousandths.items():
+    for bound, count in milliseconds.items():
         if bound == "more":
             counts[-1] += count
         elif bound != "sum":
             counts[bisect_left(bounds, int(bound) / 1000)] += count
-    return Distribution(bounds, counts, thousandths.get("sum", 0) / 1000)
+    return Distribution(bounds, counts, milliseconds.get("sum", 0) / 1000)

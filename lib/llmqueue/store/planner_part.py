@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from llmqueue.config import BudgetConfig, QueueConfig, RegistryEntry
@@ -14,6 +14,7 @@ from llmqueue.states import JobState
 from llmqueue.store import codec, durability, keys
 from llmqueue.store.connection import translated
 from llmqueue.store.executor import Executor
+from llmqueue.store.meters import meters_of
 from llmqueue.store.snapshots import BudgetSnapshot, LimitView, PauseView, QueueSnapshot, WorkerView
 
 
@@ -31,7 +32,7 @@ def _queue_snapshot(raw: Mapping[str, Any]) -> QueueSnapshot:
         grants=int(raw["grants"]),
         enqueued=int(raw["enqueued"]),
         settled=int(raw["settled"]),
-        last_settle_seconds=settle_ms / 1000 if settle_ms else None,
+        last_settle_seconds=None if settle_ms is None else settle_ms / 1000,
         suspended=bool(raw["suspended"]),
         charged={unit: int(amount) for unit, amount in raw["charged"].items()},
         held_back=int(raw["held_back"]),
@@ -39,6 +40,10 @@ def _queue_snapshot(raw: Mapping[str, Any]) -> QueueSnapshot:
         in_flight_by_band=tuple(int(held) for _, held in raw["bands"]),
         tenants_waiting=int(raw["tenants"]),
         tenants_parked=int(raw["parked"]),
+        stored_bytes=int(raw["bytes"]),
+        review_oldest_seconds=raw["review_ms"] / 1000 if "review_ms" in raw else None,
+        estimate_ratio=raw["estimate"] / 1000 if "estimate" in raw else None,
+        meters=meters_of(raw["meters"]) if "meters" in raw else None,
     )
 
 
@@ -166,14 +171,20 @@ class PlannerPart:
             await self._redis.client.hdel(keys.REGISTRY, f"q:{queue}")
         self._redis.drop(queue)
 
-    async def snapshot(self, budget: str, *, horizon_seconds: float) -> BudgetSnapshot:
-        answer = await self._redis.run("snapshot", budget, codec.milliseconds(horizon_seconds))
+    async def snapshot(
+        self, budget: str, *, horizon_seconds: float, meters: bool = False
+    ) -> BudgetSnapshot:
+        horizon_ms = codec.milliseconds(horizon_seconds)
+        answer = await self._redis.run("snapshot", budget, horizon_ms, int(meters))
         return _budget_snapshot(budget, answer)
 
     async def snapshots(
-        self, horizons: Mapping[str, float]
+        self, horizons: Mapping[str, float], *, meters: Collection[str] = ()
     ) -> dict[str, BudgetSnapshot | StoreError]:
-        calls = {name: (codec.milliseconds(seconds),) for name, seconds in horizons.items()}
+        calls = {
+            name: (codec.milliseconds(seconds), int(name in meters))
+            for name, seconds in horizons.items()
+        }
         answers = await self._redis.run_many("snapshot", calls)
         return {
             name: answer if isinstance(answer, StoreError) else _budget_snapshot(name, answer)

@@ -6,7 +6,7 @@ All calls are coroutines. Every one may raise `StoreUnavailable` (nothing is kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -262,11 +262,17 @@ class PlannerStore(Protocol):
         """Refuse enqueues to it; its jobs are kept."""
         ...
 
-    async def snapshot(self, budget: str, *, horizon_seconds: float) -> BudgetSnapshot: ...
+    async def snapshot(
+        self, budget: str, *, horizon_seconds: float, meters: bool = False
+    ) -> BudgetSnapshot:
+        """`meters`: with what each queue did, ever."""
+        ...
+
     async def snapshots(
-        self, horizons: Mapping[str, float]
+        self, horizons: Mapping[str, float], *, meters: Collection[str] = ()
     ) -> dict[str, BudgetSnapshot | StoreError]:
-        """Many at once: budget → horizon in seconds, to budget → snapshot or what went wrong."""
+        """Many at once: budget → horizon in seconds, to budget → snapshot or what went wrong.
+        `meters`: budgets of which these are wanted too."""
         ...
 
     async def mark_drain(

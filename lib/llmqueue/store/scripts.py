@@ -15,6 +15,7 @@ _SHARED = (
     "_windows.lua",
     "_pacer.lua",
     "_events.lua",
+    "_meters.lua",
     "_jobs.lua",
     "_lanes.lua",
     "_tenants.lua",

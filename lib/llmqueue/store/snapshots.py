@@ -76,6 +76,9 @@ class QueueSnapshot:
     """Payloads of jobs that have not ended: what `maxBytes` bounds."""
     review_oldest_seconds: float | None = None
     """How long a job is in review; None where none is."""
+    estimate_ratio: float | None = None
+    """Input tokens of the last successful calls as a share of the estimated ones; None before the
+    first."""
     meters: Meters | None = None
     """Only where it was asked for."""
 

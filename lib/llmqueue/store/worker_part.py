@@ -94,7 +94,7 @@ class WorkerPart(CallsPart):
     async def settle(self, queue: str, items: Sequence[Settlement]) -> list[SettleReply]:
         budget = await self._redis.budget_of_lease(queue, items[0].id)
         now = time.time()
-        args: list[str | bytes] = []
+        args: list[str | bytes] = [queue]
         for item in items:
             result = await self._inline(budget, item.fence, item.outcome.result or b"")
             args += [codec.settlement_json(item, now=now), result, codec.record_json(item)]

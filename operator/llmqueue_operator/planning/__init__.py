@@ -4,6 +4,7 @@ from llmqueue_operator.planning.fields import remembered, store_plan_fields
 from llmqueue_operator.planning.plan import plan
 from llmqueue_operator.planning.reasons import ConditionType, Reason
 from llmqueue_operator.planning.seeding import seed
+from llmqueue_operator.planning.trouble import pauses_of, was_reset
 from llmqueue_operator.planning.types import (
     BoundBy,
     Condition,
@@ -34,8 +35,10 @@ __all__ = [
     "Reason",
     "Remembered",
     "ScalingSpec",
+    "pauses_of",
     "plan",
     "remembered",
     "seed",
     "store_plan_fields",
+    "was_reset",
 ]

@@ -219,6 +219,6 @@ def _eta(situation: Situation, target: int) -> float | None:
         situation.supply,
         situation.store,
         situation.history,
-        pauses=pauses_of(situation.queue, situation.store),
+        pauses=pauses_of(situation.queue.credential, situation.store),
         slots=workers * situation.queue.scaling.slots_per_worker,
     )

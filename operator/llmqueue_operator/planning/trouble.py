@@ -59,7 +59,7 @@ def store_hold(snapshot: GroupSnapshot, memory: Memory, now: float) -> tuple[Hol
         return Hold(Reason.STORE_UNAVAILABLE, message), replace(memory, store_lost=True)
     blind_until = now + STALE_SECONDS if memory.store_lost else memory.blind_until
     window = max((q.scaling.stabilization_seconds for q in snapshot.queues), default=0.0)
-    reset = memory.epoch is not None and store.epoch != memory.epoch
+    reset = was_reset(snapshot, memory)
     reset_until = now + window if reset else memory.reset_until
     if reset_until is not None and reset_until <= now:
         reset_until = None
@@ -79,14 +79,23 @@ def store_hold(snapshot: GroupSnapshot, memory: Memory, now: float) -> tuple[Hol
     return None, memory
 
 
+def was_reset(snapshot: GroupSnapshot, memory: Memory) -> bool:
+    """Whether the store lost the configuration that it had in the tick before."""
+    store = snapshot.store
+    return store is not None and memory.epoch is not None and store.epoch != memory.epoch
+
+
 def needs_configuration(snapshot: GroupSnapshot, memory: Memory) -> bool:
     """Whether registry and cfg must be written; `memory` is the one before this tick."""
     store = snapshot.store
     if store is None:
         return False
     known = {q.queue for q in store.queues}
-    lost = memory.epoch is not None and store.epoch != memory.epoch
-    return lost or store.epoch is None or any(q.queue not in known for q in snapshot.queues)
+    return (
+        was_reset(snapshot, memory)
+        or store.epoch is None
+        or any(q.queue not in known for q in snapshot.queues)
+    )
 
 
 def long_block(store: BudgetSnapshot, scaling: ScalingSpec, memory: QueueMemory) -> bool:
@@ -97,9 +106,9 @@ def long_block(store: BudgetSnapshot, scaling: ScalingSpec, memory: QueueMemory)
     return memory.blocked_long or store.blocked_seconds > longest_waited_out
 
 
-def pauses_of(queue: QueueInput, store: BudgetSnapshot) -> list[PauseView]:
-    """The credential pauses that concern a queue."""
-    return [p for p in store.pauses if not queue.credential or p.credential == queue.credential]
+def pauses_of(credential: str, store: BudgetSnapshot) -> list[PauseView]:
+    """The pauses that concern a queue whose workers use this key; "" = not known, all of them."""
+    return [p for p in store.pauses if not credential or p.credential == credential]
 
 
 def restraints(
@@ -107,7 +116,7 @@ def restraints(
 ) -> list[Restraint]:
     """All troubles of one queue, the gravest first."""
     found = [
-        _paused(queue.scaling, pauses_of(queue, store)),
+        _paused(queue.scaling, pauses_of(queue.credential, store)),
         _blocked(queue.scaling, store, blocked_long),
         _breaker(store),
         _unknown(store),

@@ -9,7 +9,7 @@ import pytest
 
 from support.debianprograms import debian_program
 from support.rendering import CHART, rules
-from support.rulecases import cases, only, promtool_test, summaries, verdict
+from support.rulecases import cases, handed_over, only, promtool_test, summaries, verdict
 
 FOLDER = Path(__file__).parent / "alerts"
 ALERTS = sorted(path.stem for path in (CHART / "rules").glob("*.yaml"))
@@ -39,6 +39,23 @@ def test_it_fires_stays_quiet_and_ends(alert: str) -> None:
     assert any(not case.get("firing") for case in all_cases)
     both = [case for case in all_cases if case.get("firing") and case.get("quiet")]
     assert any(_seconds(c["quiet"][-1]) > _seconds(c["firing"][-1]) for c in both), "none clears"
+
+
+OF_GAUGES = [a for a in ALERTS if "last_over_time" in (CHART / "rules" / f"{a}.yaml").read_text()]
+
+
+@pytest.mark.parametrize("alert", OF_GAUGES)
+def test_a_change_of_leader_does_not_end_it(
+    alert: str, by_default: dict[str, Any], tmp_path: Path
+) -> None:
+    """Nor does it start anew: `for` would have to pass again."""
+    case = next(c for c in cases_of(alert) if len(c.get("firing", ())) > 1)
+    at = int(_seconds(case["firing"][-1]) / 30)
+    moments = [f"{30 * (at - back)}s" for back in (2, 1, 0)]
+    series = handed_over(case["series"], at - 1)
+    test = promtool_test({"name": case["name"], "series": series, "firing": moments}, alert)
+    good, said = verdict(debian_program("promtool"), only(alert, by_default), [test], tmp_path)
+    assert good, said
 
 
 @pytest.mark.parametrize("alert", ALERTS)

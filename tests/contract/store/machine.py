@@ -2,8 +2,8 @@
 
 The model knows what was asked and answered; after each step the server's raw structures are read
 and compared: jobs conserved, counters equal structures, no window over, in flight = live leases,
-each fence settled once, ledger = bill; batches count what their jobs are, and their followers are
-stored once.
+each fence settled once, ledger = bill = meters; batches count what their jobs are, and their
+followers are stored once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from llmqueue.config import (
 )
 from llmqueue.errors import BatchConflict, QueueFull
 from llmqueue.outcome import Usage
-from llmqueue.states import LimitUnit, OutcomeClass
+from llmqueue.states import JobState, LimitUnit, OutcomeClass
 from llmqueue.store import RedisStore, keys
 from llmqueue.store.codec import STATES
 from llmqueue.store.port import Beat, Grant
 from support.handlerbench import acquire, finish
+from support.meterbench import billed, counted, raw_meters
 from support.storebench import StoreBench, known_of
 
 WINDOW_SECONDS = 20
@@ -101,6 +102,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.batches: list[Batch] = []
         self.followers: dict[str, bytes] = {}
         """Followers that were stored → their enqueue number."""
+        self.totals: dict[bytes, int] = {}
 
     async def _start(self) -> StoreBench:
         store = RedisStore(self.url)
@@ -673,3 +675,17 @@ class StoreMachine(RuleBasedStateMachine):
         assert all(count <= 1 for count in booked.values()), "a call is in the ledger twice"
         assert self.finished_calls <= set(booked), "a settled call is not in the ledger"
         assert set(booked) <= self.sent_calls, "the ledger has a call that was never sent"
+
+    @invariant()
+    def meters_are_the_bill(self):
+        """Each thing is counted once, and nothing that is counted ever falls."""
+        assert self.ask(counted(self.bench)) == self.ask(billed(self.bench))
+        found = self.ask(raw_meters(self.bench))
+        stats = self.ask(self.bench.redis.hgetall(self.bench.key("st", self.bench.queue)))
+        left = sum(int(stats.get(letter, 0)) for letter in (b"R", b"D", b"L", b"S", b"V"))
+        assert found.enqueued - sum(found.ended.values()) == left, "a job was not counted"
+        assert sum(found.dead.values()) == found.ended[JobState.DEAD]
+        raw = self.ask(self.bench.redis.hgetall(self.bench.key("m", self.bench.queue)))
+        totals = {k: int(v) for k, v in raw.items() if k not in (b"models", b"credit")}
+        assert all(totals[name] >= value for name, value in self.totals.items()), "a counter fell"
+        self.totals = totals

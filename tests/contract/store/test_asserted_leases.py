@@ -13,6 +13,7 @@ from llmqueue.outcome import Usage
 from llmqueue.states import JobState, LimitUnit, OutcomeClass
 from llmqueue.store.calls_part import WAITING_RESULT
 from support.handlerbench import acquire, end_run, finish, ledger
+from support.meterbench import meters
 from support.storebench import StoreBench, after_lease, assert_leases, drain_queue
 
 
@@ -290,3 +291,12 @@ async def test_a_call_older_than_a_window_gives_that_nothing(bench: StoreBench) 
     assert other.id != grant.id
     assert levels["tokens/60"] == 1000
     assert levels["tokens/600"] > 1000
+
+
+async def test_a_claim_that_was_lost_is_counted_with_its_lease(bench: StoreBench) -> None:
+    await bench.enqueue(2)
+    replica = await Replica.of(bench)
+    grant = await bench.take()
+    await replica.promote()
+    await assert_leases(bench, grant)
+    assert (await meters(bench)).granted == 1

@@ -1,4 +1,4 @@
-"""The page of settings and metrics."""
+"""The page of settings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from prometheus_client import generate_latest
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from llmqueue_operator.exporter import registry
-from llmqueue_operator.metrics import Metrics
 from llmqueue_operator.reference import REFERENCE, main, render
-from llmqueue_operator.settings import OperatorSettings
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,16 +48,3 @@ def test_the_committed_page_is_current(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_a_setting(row: str) -> None:
     assert row in render(Example).splitlines()
-
-
-def test_every_metric_of_a_scrape_is_on_the_page() -> None:
-    page = render(OperatorSettings)
-    shown = generate_latest(registry(Metrics())).decode().splitlines()
-    exported = [line.split()[2] for line in shown if line.startswith("# TYPE llmqueue_")]
-    assert len(exported) > 10
-    assert [name for name in exported if f"| `{name}` |" not in page] == []
-
-
-def test_labels_of_a_metric() -> None:
-    row = "| `llmqueue_jobs_ready` | gauge | `namespace`, `queue`, `band` | Ready jobs by priority class. |"
-    assert row in render(OperatorSettings)

@@ -43,6 +43,7 @@ def project(tmp_path: Path) -> Path:
         "operator/llmqueue_operator/kube",
         "worker/llmqueue_worker",
         "cli/llmqueue_cli",
+        "tools",
     ):
         (tmp_path / package).mkdir(parents=True)
         (tmp_path / package / "__init__.py").touch()

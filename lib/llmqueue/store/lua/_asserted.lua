@@ -59,6 +59,7 @@ function A.take_back(job, fence, worker, sent_ms, input, output)
   if sent_ms >= 0 then state, fields.e, fields.X = 'S', int(now - sent_ms), '' end
   J.move(job, state, fields)
   J.bump(job.q, 'asserted', 1)
+  M.count(job.q, 'granted')  -- the failover lost the claim that counted it
 end
 
 -- Claimed here, and sent as its worker says: the charge is where the request is.

@@ -45,6 +45,7 @@ function J.report_failure(job, state)
   for name, value in pairs(fields) do args[#args + 1], args[#args + 2] = name, value end
   call('HSET', P .. 'j:' .. id, unpack(args))
   J.bump(job.q, 'R', 1)
+  J.bump(job.q, 'reported', 1)
   J.bump(job.q, 'bytes', #event)
   J.list_failure({q = job.q, id = id})
 end

@@ -12,6 +12,13 @@ function J.doubt_open_call(job, fields)
   if name then fields.Q = job.Q and job.Q .. ' ' .. name or name end
 end
 
+-- May the open call have been paid before?
+function J.open_call_in_doubt(job)
+  if not job.H then return job.d == '1' end
+  local name = string.match(job.O or '', ' (.+)$')
+  return name ~= nil and string.find(' ' .. (job.Q or '') .. ' ', ' ' .. name .. ' ', 1, true) ~= nil
+end
+
 -- ---------------------------------------------------------------- calls that finish while a job runs
 
 local function memory_of(fence) return P .. 'a:' .. fence .. ':n' end

@@ -13,6 +13,9 @@ function H.book_lost(job)
     started = tonumber(job.e) / 1000, finished = now / 1000, input_tokens = tonumber(job.i),
     output_tokens = tonumber(job.o), nano_usd = worst or cjson.null, estimated = true,
     ['class'] = 'UNKNOWN', possible_duplicate = job.d == '1', call = J.open_call(job)}))
+  M.lost(job.q, job.x, {job.v or '', -1, worst or -1, tonumber(job.i), tonumber(job.o)},
+    C.outcome_memory_ms)
+  if J.open_call_in_doubt(job) then M.count(job.q, 'doubles') end
 end
 
 -- A sent call's outcome is not known: repeat it once where that is cheap, else a person decides.
@@ -60,6 +63,7 @@ function H.reclaim(id, score)
       J.finish(job, 'C', 'cancelled while running', fields)
     else
       H.unknown(job, fields)
+      if job.s == 'R' or job.s == 'D' then M.count(job.q, 'r:UNKNOWN') end
     end
     return
   end

@@ -9,7 +9,7 @@
 --   y what its claim charged "at input output tokens"  e sent at  z cancel asked  Z deadline passed
 --   d possible duplicate  A automatic retries of unknown outcomes  no,nt,nm retries by class
 --   m why it ended  E ended at  g it is not ready, yet its list entry is still there  G payload: memory is due
---   bi its batch  Y nano-USD of records that were dropped
+--   bi its batch  Y nano-USD of records that were dropped  rs ready since (where not since c)
 -- of a handler job also (its hash describes the call that is open):
 --   H handler  O open call "number name"  N last finished call "fence number"  J has a journal
 --   Q names of calls whose outcome is unknown  W waits for the budget "since fence"  F failures reported
@@ -20,6 +20,7 @@ local J = {}
 local Lanes, N, V, Batches = {}, {}, {}, {}
 local FAILURE = '\1failure'  -- handler of a failure job: see _failures.lua
 local ENDED = {F = 'succeeded', X = 'dead', C = 'cancelled', E = 'expired'}
+local METER_OF_END = {F = 'f:F', X = 'f:X', C = 'f:C', E = 'f:E'}
 
 function J.load(id)
   -- Room for all fields at once: growing the table step by step takes longer than the command.
@@ -135,6 +136,7 @@ function J.move(job, to, fields)
   end
   if held then hand(job.q, job.w or '', -1) end
   local args = {'s', to}
+  if to == 'R' then args[3], args[4] = 'rs', now end
   for name, value in pairs(fields or {}) do
     args[#args + 1], args[#args + 2] = name, value
     job[name] = value
@@ -149,6 +151,7 @@ function J.move(job, to, fields)
     if calls and to == 'R' then J.bump_ready(job.q, job.b, 1) end
     if not calls and held ~= holds then J.bump(job.q, 'held_failures', holds and 1 or -1) end
     Events.moved(job, from, to)
+    if to == 'V' then M.count(job.q, 'reviews') end
     if to == 'X' or to == 'V' then J.report_failure(job, to) end
   end
   if held and not holds then N.freed(job.q, job.t or '') end
@@ -234,12 +237,15 @@ function J.drop_lease(job) put(key('leases', job.q), job.id, false) end
 
 -- End a job for good, writing `fields` with it. `listed`: its entry in a ready list stays until a
 -- claim meets it. An ended job keeps its fence only where the settlement of that fence ended it.
+-- How grave a death is says job.severity, where a settlement said it.
 function J.finish(job, state, why, fields, listed)
   fields = fields or {}
   fields.E = now
   if why ~= '' then fields.m = string.sub(why, 1, 64) end
   if listed then fields.g = '1' end
   J.move(job, state, fields)
+  M.count(job.q, METER_OF_END[state])
+  if state == 'X' then M.count(job.q, 'x:' .. (job.severity or 'ERROR')) end
   J.bump(job.q, 'bytes', -(tonumber(job.l) or 0))
   if job.D then call('ZREM', P .. 'deadlines', job.id) end
   put(key('end', job.q, ENDED[state]), job.id, now)

@@ -7,6 +7,7 @@ local function finish_script()
   Batches.flush()
   J.flush()
   J.flush_wakes()
+  M.flush()
   R.flush()
 end
 

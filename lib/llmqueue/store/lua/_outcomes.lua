@@ -12,9 +12,17 @@ local ANSWERED = {SUCCESS = true, QUOTA = true, AUTH = true, FORBIDDEN = true, M
 local PRODUCED = {SUCCESS = true, MALFORMED = true}
 local MOST_RECORDS = 50
 
--- Book a call; `record` is both its ledger entry and what readers of the job see.
-function O.log_entry(item, kind, record)
-  if item.l then call('XADD', P .. 'ledger', '*', 'f', item.x, 'k', kind, 'e', record) end
+-- Book a call of queue `q` (nil: nobody knows it any more); `record` is both its ledger entry and what
+-- readers of the job see. `kind`: call, extra (its run had lost the job), or correction of what was
+-- booked when its worker was lost.
+function O.book(item, q, job, kind, record)
+  if not item.l then return end
+  call('XADD', P .. 'ledger', '*', 'f', item.x, 'k', kind, 'e', record)
+  if not q then return end
+  if kind == 'correction' then M.found(q, item.x) end
+  M.called(q, item.c, item.l)
+  local twice = job and (kind == 'call' and J.open_call_in_doubt(job) or kind == 'extra' and job.s == 'F')
+  if twice and M.billed(item.l) then M.count(q, 'doubles') end
 end
 
 -- What a dropped record cost is still part of what the job did ('?': its price is not known).

@@ -22,6 +22,7 @@ local function hand_out(job, charge)
   local fence = fence_base .. int(#grants)
   J.move(job, 'L', {x = fence, w = worker, y = charge})
   J.lease(job)
+  M.count(q, 'granted')
   if (tonumber(job.k) or 0) > 0 then clean = false end
   return fence
 end
@@ -199,6 +200,7 @@ local charge_of = G.charging(q)
 
 local function grant(job, amounts)
   G.pay(q, amounts, job.t or '')
+  M.waited(q, now - (tonumber(job.rs) or tonumber(job.c)))
   local fence = hand_out(job, J.charge_note(now, amounts))
   payloads[#payloads + 1] = P .. 'd:' .. job.id
   R.set(granted_so_far, R.num(granted_so_far) + 1)

@@ -1,13 +1,14 @@
 -- Record finished calls of handlers that go on running: usage, ledger, journal.
 --
 -- KEYS[1] {q:<budget>}:cfg
--- ARGV triples as settle.lua has them; an item has also n the call's number and jn its journal name,
+-- ARGV 1 queue, then triples as settle.lua has them; an item has also n the call's number and jn its journal name,
 --   and a result of '\1' waits in r:<fence>:<n>
 -- Returns for each 1 (its run goes on), 0 (its worker holds the job no longer) or -1 (nothing is
 --   recorded: the answer that should wait is not there).
 -- Complexity: O(calls x limits).
 
 local item, answer, record  -- of the call being recorded
+local queue = C and queue_cfg(ARGV[1]) and ARGV[1] or nil
 
 local function waiting_key() return P .. 'r:' .. item.x .. ':' .. int(item.n) end
 
@@ -19,7 +20,7 @@ end
 
 -- The run lost its job: what it used is booked as an extra, and an answer that is paid is still kept.
 local function finish_late(job, was_lost)
-  O.log_entry(item, was_lost and 'correction' or 'extra', record)
+  O.book(item, job and job.q or queue, job, was_lost and 'correction' or 'extra', record)
   J.remember_late_call(item.x, item.n)
   if not job then return 0 end
   if keep_answer(job) then call('HSET', P .. 'j:' .. job.id, 'J', '1') end
@@ -28,7 +29,7 @@ local function finish_late(job, was_lost)
 end
 
 local function finish_held(job, was_lost)
-  O.log_entry(item, was_lost and 'correction' or 'call', record)
+  O.book(item, job.q, job, was_lost and 'correction' or 'call', record)
   O.add_record(job, record)
   if was_lost then call('DEL', P .. 'a:' .. item.x) end
   if job.s == 'V' then call('ZREM', key('review', job.q), job.id) end
@@ -69,7 +70,7 @@ local function finish()
 end
 
 local answers = {}
-for i = 1, #ARGV, 3 do
+for i = 2, #ARGV, 3 do
   item, answer, record = decode(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   answers[#answers + 1] = finish()
 end

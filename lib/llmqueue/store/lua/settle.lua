@@ -1,10 +1,10 @@
 -- Record what finished runs came to: job state, charges, budget and credential, ledger.
 --
 -- KEYS[1] {q:<budget>}:cfg
--- ARGV triples: item JSON, result (bytes; '\1' = waits in r:<fence>), attempt record JSON
+-- ARGV 1 queue, then triples: item JSON, result (bytes; '\1' = waits in r:<fence>), attempt record JSON
 --   item: i id, x fence, c class, s sent, ra asked wait ms, rs derived wait ms, rc its cap ms,
---   pu pause ms, ni/no actual input/output tokens, ca credential, j jitter 0..1, l ledger entry?
---   m message, q severity, h limits in the headers {{unit, window ms or 0, limit}, ...}, own: of the
+--   pu pause ms, ni/no actual input/output tokens, ca credential, j jitter 0..1,
+--   l its ledger entry as _meters.lua counts it, m message, q severity where not ERROR, h limits in the headers {{unit, window ms or 0, limit}, ...}, own: of the
 --   handler's code, not of a call
 -- Returns for each {verdict, state letter}.
 -- Complexity: O(jobs x limits).
@@ -14,6 +14,7 @@ local SCHEDULES = {OVERLOAD = {'overload', 'no'}, TRANSIENT = {'transient', 'nt'
   MALFORMED = {'malformed', 'nm'}}
 
 local item, result, record  -- of the run being settled
+local queue = C and queue_cfg(ARGV[1]) and ARGV[1] or nil
 
 -- ---------------------------------------------------------------- the job's next state
 
@@ -131,11 +132,12 @@ local function settle()
   -- Written by a command of its own, perhaps to a server that is no primary any more.
   if result == '\1' and call('EXISTS', P .. 'r:' .. item.x) == 0 then return {'again', ''} end
   local from = job and C and queue_cfg(job.q) and take(job)
-  O.log_entry(item, before and 'correction' or from and 'call' or 'extra', record)
+  O.book(item, job and job.q or queue, job, before and 'correction' or from and 'call' or 'extra', record)
   if not from then
     local state = job and job.s or ''
     J.remember_outcome(item.x, state)
-    if job then J.bump(job.q, 'fenced', 1) end
+    local q = job and job.q or queue
+    if q then J.bump(q, 'fenced', 1) end
     -- Another run of it is paid for in the open.
     if job and item.s and not ENDED[job.s] then call('HSET', P .. 'j:' .. job.id, 'd', '1') end
     return {'fenced', state}
@@ -156,7 +158,9 @@ local function settle()
       J.bump(job.q, 'ch:requests', -1)
     end
   end
+  job.severity = item.q
   next_state(job, from, was_probe)
+  if job.s == 'R' or job.s == 'D' then M.count(job.q, 'r:' .. item.c) end
   J.bump(job.q, 'settled', 1)
   J.note(job.q, 'settle_at', now)
   if job.x ~= item.x or not ENDED[job.s] then J.remember_outcome(item.x, job.s) end
@@ -165,7 +169,7 @@ local function settle()
 end
 
 local answers = {}
-for i = 1, #ARGV, 3 do
+for i = 2, #ARGV, 3 do
   item, result, record = decode(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   answers[#answers + 1] = settle()
 end

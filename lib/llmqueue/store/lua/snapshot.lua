@@ -1,7 +1,7 @@
 -- One consistent look at a budget, for the planner; does housekeeping first.
 --
 -- KEYS[1] {q:<budget>}:cfg
--- ARGV 1 horizon ms for due jobs
+-- ARGV 1 horizon ms for due jobs, 2 '1' where meters are wanted
 -- Returns JSON (see RedisStore.snapshot).
 -- Complexity: O(queues x workers) + at most 16 units of housekeeping.
 
@@ -32,7 +32,12 @@ for _, q in ipairs(C.queues) do
         if created and (not oldest or created < oldest) then oldest = created end
       end
     end
-    queues[#queues + 1] = {queue = q, states = states,
+    local reviewed = J.count(q, 'V') > 0 and call('ZRANGE', key('review', q), 0, 0, 'WITHSCORES')[2]
+    queues[#queues + 1] = {queue = q, bytes = J.count(q, 'bytes'),
+      estimate = tonumber(J.stat(q, 'inr')), review_ms = reviewed and now - reviewed or nil,
+      meters = ARGV[2] == '1' and {m = M.read(q), enqueued = J.count(q, 'seq') + J.count(q, 'reported'),
+        settled = J.count(q, 'settled'), reclaims = J.count(q, 'reclaims'),
+        fenced = J.count(q, 'fenced')} or nil, states = states,
       due = call('ZCOUNT', key('delayed', q), '-inf', int(now + tonumber(ARGV[1]))),
       oldest_ms = oldest and now - oldest or 0, busy_ms = J.count(q, 'busy'),
       grants = J.count(q, 'grants'), enqueued = J.count(q, 'seq'),

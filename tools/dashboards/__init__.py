@@ -1,0 +1,2 @@
+"""Grafana's dashboards → charts/llmqueue/dashboards: `python -m tools.dashboards` in the project
+root."""
