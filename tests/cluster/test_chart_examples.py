@@ -8,7 +8,7 @@ import pytest
 
 from cluster.bench import Kube, Space
 from cluster.bench.kube import CommandFailed
-from cluster.bench.release import NO_CRD, Release
+from cluster.bench.release import NO_CRD, Release, works
 from support.rendering import CHART
 
 # That of the whole cluster would serve the other tests' LLMQueues too: see test_chart.py.
@@ -41,4 +41,19 @@ async def _secrets(space: Space) -> None:
                 "metadata": {"name": name, "namespace": space.name},
                 "stringData": {"url": space.redis_url, "worker-secret-name": name},
             }
+        )
+
+
+async def test_one_secret_serves_operator_and_workers(kube: Kube) -> None:
+    """Of a Redis with a password, as docs/how-to/kubernetes.md makes it: it names itself."""
+    async with Space(kube, "chart") as space:
+        # The server's default user takes any password.
+        space.redis_url = space.redis_url.replace("://", "://default:hush@")
+        await _secrets(space)
+        release = Release(space, files=(CHART / "ci" / "secrets-values.yaml",))
+        await release.install(NO_CRD)
+        assert "note" not in await release.test()
+        await works(space)
+        assert "hush" not in await kube.run(
+            "-n", space.name, "get", "pods,deployments", "-o", "yaml"
         )
