@@ -15,6 +15,8 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from llmqueue.exposition import CONTENT_TYPE, exposition
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -86,11 +88,7 @@ class ProbeServer:
         port: int,
         host: str = "",
     ) -> None:
-        import prometheus_client  # noqa: PLC0415 - only where it is served
-
-        self._checks = checks
-        exposition: Any = prometheus_client
-        self._metrics = exposition.make_wsgi_app(registry, disable_compression=True)
+        self._checks, self._registry = checks, registry
         server = _DualStackServer if not host and socket.has_dualstack_ipv6() else _Server
         self._server = make_server(host, port, self._answer, server, _Handler)
         self.port = int(self._server.server_port)
@@ -109,8 +107,8 @@ class ProbeServer:
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
-            answer: Iterable[bytes] = self._metrics(environ, start_response)
-            return answer
+            body = exposition(self._registry.collect())
+            return _answer(start_response, "200 OK", body, CONTENT_TYPE)
         if path not in self._checks:
             return _text(start_response, "404 Not Found", "not found")
         problem = self._checks[path]()
@@ -120,8 +118,11 @@ class ProbeServer:
 
 
 def _text(start_response: StartResponse, status: str, text: str) -> list[bytes]:
-    body = f"{text}\n".encode()
-    start_response(
-        status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
-    )
+    return _answer(start_response, status, f"{text}\n".encode(), "text/plain; charset=utf-8")
+
+
+def _answer(
+    start_response: StartResponse, status: str, body: bytes, content_type: str
+) -> list[bytes]:
+    start_response(status, [("Content-Type", content_type), ("Content-Length", str(len(body)))])
     return [body]

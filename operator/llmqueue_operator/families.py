@@ -1,4 +1,7 @@
-"""Prometheus' families from plain numbers; made at a scrape, so nothing is imported before."""
+"""Prometheus' families from plain numbers; made at a scrape, so nothing is imported before.
+
+Samples are made here: `add_metric` takes twice as long, and a thousand queues have 120,000.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,26 @@ Samples = Mapping[tuple[str, ...], float]
 
 def gauge(name: str, text: str, values: Samples, *labels: str) -> Metric:
     from prometheus_client.metrics_core import GaugeMetricFamily  # noqa: PLC0415
+    from prometheus_client.samples import Sample  # noqa: PLC0415
 
     family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
+    shown = family.name
+    family.samples = [
+        Sample(shown, dict(zip(labels, key, strict=True)), value) for key, value in values.items()
+    ]
     return family
 
 
 def counter(name: str, text: str, values: Samples, *labels: str) -> Metric:
     """`name` without `_total`."""
     from prometheus_client.metrics_core import CounterMetricFamily  # noqa: PLC0415
+    from prometheus_client.samples import Sample  # noqa: PLC0415
 
     family = CounterMetricFamily(PREFIX + name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
+    shown = f"{family.name}_total"
+    family.samples = [
+        Sample(shown, dict(zip(labels, key, strict=True)), value) for key, value in values.items()
+    ]
     return family
 
 
@@ -39,12 +48,15 @@ def histogram(
     name: str, text: str, values: Mapping[tuple[str, ...], Distribution], *labels: str
 ) -> Metric:
     from prometheus_client.metrics_core import HistogramMetricFamily  # noqa: PLC0415
+    from prometheus_client.samples import Sample  # noqa: PLC0415
 
     family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
+    bucket, count, total = (f"{family.name}_{part}" for part in ("bucket", "count", "sum"))
+    samples = family.samples
     for key, value in values.items():
-        below, buckets = 0, list[tuple[str, float]]()
-        for bound, count in zip([*map(str, value.bounds), "+Inf"], value.counts, strict=True):
-            below += count
-            buckets.append((bound, below))
-        family.add_metric(key, buckets, value.total)
+        own, below = dict(zip(labels, key, strict=True)), 0
+        for bound, some in zip([*map(str, value.bounds), "+Inf"], value.counts, strict=True):
+            below += some
+            samples.append(Sample(bucket, {**own, "le": bound}, below))
+        samples += (Sample(count, own, below), Sample(total, own, value.total))
     return family

@@ -26,6 +26,7 @@ from llmqueue.errors import QueueFull, StoreMisconfigured, StoreRefused, StoreUn
 
 _NOT_NOW = ("NOREPLICAS", "MISCONF", "BUSY", "UNKILLABLE", "UNBLOCKED", "NOMASTERLINK")
 """Error words that redis-py has no exception for; it leaves them at the start of the message."""
+_REFUSED_IN_SCRIPT = "ACL failure in script"
 _NOT_NOW_ERRORS = (ReadOnlyError, ClusterDownError, TryAgainError, AskError)
 _MOVING = ("attempted to access a non local key", "attempted to execute a")
 """What a cluster says of a script while its slot moves, or while it is down (Redis and Valkey begin
@@ -54,7 +55,7 @@ def _response_error(exc: ResponseError) -> Exception:
     text = str(exc)
     if isinstance(exc, OutOfMemoryError):
         return QueueFull("Redis has used up its memory; no job can be taken until some are done")
-    if isinstance(exc, NoPermissionError):
+    if isinstance(exc, NoPermissionError) or _REFUSED_IN_SCRIPT in text:
         return StoreRefused(f"Redis refuses the credentials: {text}")
     if isinstance(exc, MovedError):
         return StoreMisconfigured(

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from llmqueue.config import BudgetConfig, QueueConfig
-from llmqueue.errors import StoreMisconfigured, StoreUnavailable
-from llmqueue.states import JobState, ProviderType
+from llmqueue.errors import StoreMisconfigured, StoreRefused, StoreUnavailable
+from llmqueue.states import JobState, OutcomeClass, ProviderType
 from llmqueue.store import RedisStore
 from llmqueue.store.executor import PIPELINE_CALLS
+from llmqueue.store.port import ClaimRequest
 from llmqueue.store.snapshots import BudgetSnapshot
 from support.storebench import UNLIMITED, StoreBench, beat
 from support.valkey import ValkeyServer
@@ -164,3 +165,47 @@ async def test_memory_used_up(server: ValkeyServer) -> None:
     found = await store.snapshots({"default/a": 0.0})
     assert steady(found["default/a"]).queues[0].states[JobState.READY] == 2
     await store.close()
+
+
+async def test_what_the_planner_is_told_besides(bench: StoreBench) -> None:
+    """Bytes, the oldest review, the learned estimate, whose worker it is; a settle of this very
+    millisecond is one."""
+    (before,) = (await bench.store.snapshot(bench.queue, horizon_seconds=0)).queues
+    assert (before.stored_bytes, before.review_oldest_seconds, before.estimate_ratio) == (
+        0,
+        None,
+        None,
+    )
+    await bench.enqueue(3, payload=b"x" * 100, worst_nano_usd=900_000_000)
+    await bench.run_one(OutcomeClass.UNKNOWN)
+    await bench.advance(7)
+    await bench.run_one()
+    await beat(bench)
+    found = await bench.store.snapshot(bench.queue, horizon_seconds=0)
+    (queue,) = found.queues
+    assert queue.stored_bytes == 200
+    assert queue.review_oldest_seconds == pytest.approx(7, abs=0.5)
+    assert queue.last_settle_seconds is not None
+    assert queue.estimate_ratio == 1.0
+    assert [worker.queue for worker in found.workers] == [bench.queue]
+
+
+async def test_rights_that_are_missing(server: ValkeyServer) -> None:
+    """Of a command, and within a script: a person must act, and is told that it is rights."""
+    admin = RedisStore(server.url)
+    client = admin._redis.client
+    (a,) = await benches(admin, "default/a")
+    await a.enqueue()
+    rules = ("on", ">p", "~*", "&*", "+@all")
+    await client.execute_command("ACL", "SETUSER", "noinfo", *rules, "-info")
+    await client.execute_command("ACL", "SETUSER", "nowrite", *rules, "-hset")
+    for user in ("noinfo", "nowrite"):
+        store = RedisStore(server.url.replace("//", f"//{user}:p@"))
+        with pytest.raises(StoreRefused):
+            await (store.check() if user == "noinfo" else a_claim(store))
+        await store.close()
+    await admin.close()
+
+
+async def a_claim(store: RedisStore) -> None:
+    await store.claim(ClaimRequest("default/a", "w:1", 1))

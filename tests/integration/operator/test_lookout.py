@@ -14,9 +14,9 @@ from llmqueue.errors import StoreUnavailable
 from llmqueue.states import JobState, LimitUnit
 from llmqueue.store import RedisStore
 from llmqueue_operator.connections import Connections
-from llmqueue_operator.errors import NotLeading
+from llmqueue_operator.errors import NotLeading, UnusableConnection
 from llmqueue_operator.groups import Group, assemble
-from llmqueue_operator.lookout import Lookout, Sight
+from llmqueue_operator.lookout import METER_SECONDS, Lookout, Sight
 from llmqueue_operator.planning import ConditionType, Reason
 from llmqueue_operator.views import queue_view
 from support.clusterobjects import llmqueue
@@ -39,7 +39,9 @@ class Bench:
             lambda: self.now,
             check=self._check,
             wall_clock=self._wall_clock,
+            tell=lambda connection, error: self.told.append((connection, type(error))),
         )
+        self.told: list[tuple[str, type]] = []
 
     def _wall_clock(self) -> float:
         return self.date.timestamp()
@@ -293,3 +295,38 @@ async def test_a_forgotten_budget_has_not_been_away(bench: Bench) -> None:
     bench.now += 42
     bench.lookout.forget("default/lost")
     assert (await bench.one(lost)).away_seconds == 0
+
+
+# ---------------------------------------------------------------- what is told and counted
+
+
+async def test_meters_are_read_now_and_then(bench: Bench, store: RedisStore) -> None:
+    async def read() -> bool:
+        sight = await bench.one(group())
+        assert sight.snapshot is not None
+        return sight.snapshot.queues[0].meters is not None
+
+    assert await read(), "the first look shows them"
+    assert not await read()
+    bench.now += METER_SECONDS
+    assert await read()
+    bench.lookout.forget()
+    assert await read(), "a new term knows nothing"
+
+
+async def test_each_look_is_told_of(bench: Bench, store: RedisStore) -> None:
+    await bench.one(group())
+    await bench.look(group("x", redis={"connection": "nowhere"}))
+    none = type(None)
+    assert bench.told == [("default", none), ("nowhere", UnusableConnection)]
+
+
+async def test_a_budget_with_spoiled_keys_is_not_the_connections_fault(
+    bench: Bench, store: RedisStore
+) -> None:
+    await bench.one(group())
+    key = StoreBench(store).key("cfg")
+    await store._redis.client.delete(key)
+    await store._redis.client.set(key, "garbage")
+    assert (await bench.one(group())).error
+    assert bench.told[-1] == ("default", type(None))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
+from llmqueue import __version__
+from llmqueue.errors import StoreMisconfigured, StoreRefused, StoreUnavailable
+from llmqueue.states import JobState, Severity
+from llmqueue.store.meters import Distribution, Meters
 from llmqueue.store.snapshots import LimitView
+from llmqueue_operator.errors import UnusableConnection
 from llmqueue_operator.exporter import registry
 from llmqueue_operator.metrics import Metrics
 from llmqueue_operator.planning import BoundBy, QueuePlan
 from support import workerbench
 from support.clusterobjects import member
-from unit.planning.builders import seen, store
+from unit.planning.builders import beat, pause, seen, store
 
 PLAN = QueuePlan(
     queue="default/q",
@@ -208,3 +214,203 @@ def test_what_is_counted_here_begins_at_0() -> None:
     metrics.forget("default/q")
     metrics.planned(member(), PLAN, None)
     assert [metric(text(metrics), name, **QUEUE) for name in names] == [0, 0], "a namesake"
+
+
+# ---------------------------------------------------------------- what the store says of a queue
+
+
+METERS = Meters(
+    calls={("gpt", "SUCCESS"): 7, ("gpt", "RATE"): 2},
+    tokens={("gpt", "input"): 90, ("gpt", "reasoning"): 3},
+    cost_nano_usd={"gpt": 1_500_000_000},
+    unpriced={"other": 4},
+    retries={"RATE": 2},
+    ended={JobState.SUCCEEDED: 6, JobState.DEAD: 1},
+    dead={Severity.WARNING: 0, Severity.ERROR: 1, Severity.CRITICAL: 0},
+    call_seconds=Distribution((1.0, 5.0), (3, 2, 1), 21.5),
+    queue_wait_seconds=Distribution((1.0, 5.0), (0, 0, 0), 0.0),
+    enqueued=11,
+    granted=10,
+    settled=9,
+    reviews=8,
+    reclaims=5,
+    fenced=4,
+    possible_duplicates=3,
+)
+
+
+def counted(metrics: Metrics, meters: Meters | None) -> None:
+    metrics.planned(member(), PLAN, store([replace(seen(), meters=meters)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("calls_total", {"model": "gpt", "outcome": "RATE"}, 2),
+        ("tokens_total", {"model": "gpt", "type": "reasoning"}, 3),
+        ("cost_usd_total", {"model": "gpt"}, 1.5),
+        ("unpriced_calls_total", {"model": "other"}, 4),
+        ("retries_total", {"outcome": "RATE"}, 2),
+        ("jobs_ended_total", {"state": "succeeded"}, 6),
+        ("dead_letters_total", {"severity": "ERROR"}, 1),
+        ("dead_letters_total", {"severity": "CRITICAL"}, 0),
+        ("jobs_enqueued_total", {}, 11),
+        ("jobs_granted_total", {}, 10),
+        ("jobs_settled_total", {}, 9),
+        ("reviews_total", {}, 8),
+        ("reclaims_total", {}, 5),
+        ("fenced_settles_total", {}, 4),
+        ("possible_duplicates_total", {}, 3),
+        ("call_duration_seconds_bucket", {"le": "1.0"}, 3),
+        ("call_duration_seconds_bucket", {"le": "5.0"}, 5),
+        ("call_duration_seconds_bucket", {"le": "+Inf"}, 6),
+        ("call_duration_seconds_count", {}, 6),
+        ("call_duration_seconds_sum", {}, 21.5),
+        ("queue_wait_seconds_count", {}, 0),
+    ],
+)
+def test_what_was_counted(name: str, labels: dict[str, str], value: float) -> None:
+    metrics = Metrics()
+    counted(metrics, METERS)
+    assert metric(text(metrics), f"llmqueue_{name}", **QUEUE, **labels) == value
+
+
+def test_what_was_counted_stays_while_the_store_is_away() -> None:
+    """And between two looks at it; of a queue that is gone nothing stays."""
+    metrics = Metrics()
+    counted(metrics, METERS)
+    counted(metrics, None)
+    assert metric(text(metrics), "llmqueue_reviews_total", **QUEUE) == 8
+    metrics.planned(member(), PLAN, None)
+    assert metric(text(metrics), "llmqueue_reviews_total", **QUEUE) == 8
+    metrics.forget("default/q")
+    counted(metrics, None)
+    assert "llmqueue_reviews_total{" not in text(metrics)
+
+
+ABSENT = (
+    "eta_seconds",
+    "stored_bytes_limit",
+    "review_oldest_seconds",
+    "last_settle_seconds",
+    "oldest_heartbeat_seconds",
+    "estimate_error_ratio",
+)
+
+
+def test_what_is_not_known_is_absent() -> None:
+    metrics = Metrics()
+    metrics.planned(member(), PLAN, store())
+    shown = text(metrics)
+    assert [name for name in ABSENT if f"llmqueue_{name}{{" in shown] == []
+
+
+def test_numbers_of_a_queue() -> None:
+    now = [100.0]
+    metrics = Metrics(clock=lambda: now[0])
+    found = replace(
+        seen(),
+        stored_bytes=77,
+        review_oldest_seconds=0.0,
+        last_settle_seconds=0.0,
+        estimate_ratio=1.25,
+    )
+    workers = [
+        replace(beat("a", age=2.0), queue="default/q"),
+        replace(beat("b", age=40.0), queue="default/q"),
+        replace(beat("c", age=99.0), queue="default/other"),
+    ]
+    snapshot = store([found], workers, blocked_seconds=3.5, rate_factor=0.25, breaker="half-open")
+    bounded = member(queue={"maxJobs": 500, "maxBytes": 1000})
+    metrics.planned(bounded, replace(PLAN, eta_seconds=0.0), snapshot, [pause("AUTH")])
+    now[0] = 104.0
+    shown = text(metrics)
+    for name, value in (
+        ("eta_seconds", 0),
+        ("stored_bytes", 77),
+        ("stored_bytes_limit", 1000),
+        ("jobs_limit", 500),
+        ("review_oldest_seconds", 0),
+        ("last_settle_seconds", 0),
+        ("estimate_error_ratio", 1.25),
+        ("oldest_heartbeat_seconds", 40),
+        ("blocked_seconds", 3.5),
+        ("rate_factor", 0.25),
+        ("planned_age_seconds", 4),
+    ):
+        assert metric(shown, f"llmqueue_{name}", **QUEUE) == value, name
+    for state, value in (("closed", 0), ("open", 0), ("half-open", 1)):
+        assert metric(shown, "llmqueue_breaker", **QUEUE, state=state) == value
+    for kind, value in (("QUOTA", 0), ("AUTH", 1), ("FORBIDDEN", 0)):
+        assert metric(shown, "llmqueue_credential_pauses", **QUEUE, kind=kind) == value
+
+
+# ---------------------------------------------------------------- Redis connections
+
+
+AWAY, WRONG, NO_ENTRY = StoreUnavailable("x"), StoreMisconfigured("x"), StoreRefused("x")
+
+
+def problems(metrics: Metrics, name: str = "default") -> tuple[float, set[str]]:
+    """Whether it is up, and what is wrong."""
+    shown = text(metrics)
+    reasons = ("unreachable", "misconfigured", "refused")
+    found = {r: metric(shown, "llmqueue_store_problem", connection=name, reason=r) for r in reasons}
+    return metric(shown, "llmqueue_store_up", connection=name), {r for r in found if found[r]}
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (None, set()),
+        (AWAY, {"unreachable"}),
+        (WRONG, {"misconfigured"}),
+        (UnusableConnection("x"), {"misconfigured"}),
+        (NO_ENTRY, {"refused"}),
+    ],
+)
+@pytest.mark.parametrize("how", ["looked_at_store", "checked_store"])
+def test_what_is_wrong_with_a_store(how: str, error: Any, problem: set[str]) -> None:
+    metrics = Metrics()
+    getattr(metrics, how)("default", error)
+    assert problems(metrics) == (float(not problem), problem)
+
+
+def test_who_answers_can_be_reached() -> None:
+    """A good look ends an old check's silence, and the other way round; a wrong setting is ended
+    by a good check only."""
+    now = [0.0]
+    metrics = Metrics(clock=lambda: now[0])
+    metrics.checked_store("default", AWAY)
+    metrics.looked_at_store("default", None)
+    assert problems(metrics) == (1, set())
+    metrics.looked_at_store("default", AWAY)
+    metrics.checked_store("default", None)
+    assert problems(metrics) == (1, set())
+    metrics.checked_store("default", WRONG)
+    metrics.looked_at_store("default", None)
+    assert problems(metrics) == (0, {"misconfigured"})
+    metrics.checked_store("default", None)
+    metrics.looked_at_store("default", NO_ENTRY)
+    metrics.checked_store("default", None)
+    assert problems(metrics) == (0, {"refused"}), "a budget's look needs more rights"
+    now[0] += 61
+    metrics.checked_store("default", None)
+    assert problems(metrics) == (1, set()), "nobody looks any more"
+
+
+def test_warnings_and_connections_that_are_gone() -> None:
+    metrics = Metrics()
+    metrics.checked_store("default", None, warnings=2)
+    metrics.checked_store("default", AWAY)
+    metrics.checked_store("other", None, warnings=0)
+    assert metric(text(metrics), "llmqueue_store_warnings", connection="default") == 2
+    metrics.keep_stores(["other"])
+    assert 'connection="default"' not in text(metrics)
+    assert problems(metrics, "other") == (1, set())
+    metrics.forget()
+    assert "connection=" not in text(metrics), "a replica that leads no more"
+
+
+def test_the_version() -> None:
+    assert metric(text(Metrics()), "llmqueue_operator_info", version=__version__) == 1

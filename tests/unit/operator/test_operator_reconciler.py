@@ -20,7 +20,7 @@ from llmqueue_operator.settings import OperatorSettings
 from llmqueue_operator.world import World
 from support.clusterobjects import deployment, llmqueue
 from support.recordedcluster import RecordedCluster
-from unit.planning.builders import seen, store
+from unit.planning.builders import pause, seen, store
 
 KEY, BUDGET = "default/q", "default/~team"
 SHARED = {"limits": {"requestsPerMinute": 60, "sharedBudget": {"name": "team"}}}
@@ -232,3 +232,32 @@ async def test_forgetting_a_queue(bench: Bench, budget: str | None) -> None:
     assert bench.metrics.conditions() == {}
     await bench.round()
     assert KEY in bench.store.plans
+
+
+async def test_each_reset_of_the_store_is_counted_once(bench: Bench) -> None:
+    """Empty, then configured anew; a replica that has just begun to lead has seen none."""
+
+    async def look(epoch: str | None) -> int:
+        sight = Sight(store([seen(KEY, ready=1)], epoch=epoch))
+        await bench.reconciler.reconcile(BUDGET, bench.reconciler.assembly(BUDGET), sight)
+        return bench.metrics.resets[KEY]
+
+    assert [await look(e) for e in ("e1", "e1", None, None, "e2", "e2", "e3")] == [
+        0,
+        0,
+        1,
+        1,
+        1,
+        1,
+        2,
+    ]
+    bench.reconciler.forget()
+    assert await look("e4") == 2
+
+
+async def test_every_pause_concerns_a_queue_whose_key_is_not_known(bench: Bench) -> None:
+    sight = Sight(
+        store([seen(KEY, ready=1)], pauses=[pause("AUTH", key="k"), pause("QUOTA", key="l")])
+    )
+    await bench.reconciler.reconcile(BUDGET, bench.reconciler.assembly(BUDGET), sight)
+    assert [each.kind for each in bench.metrics.queues()[KEY].pauses] == ["AUTH", "QUOTA"]
