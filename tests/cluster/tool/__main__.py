@@ -1,4 +1,4 @@
-"""python -m cluster.tool up|down|images|status"""
+"""python -m cluster.tool up|down|images|prometheus|status"""
 
 import argparse
 import sys
@@ -17,6 +17,7 @@ def main() -> int:
         "up": "start it, or bring a running one's images up to date; prints its kubeconfig's path",
         "down": "stop it and leave nothing behind",
         "images": "build the images that changed",
+        "prometheus": "bring Prometheus and its operator to a running one; prints their CRDs' folder",
         "status": "list its processes; ends with 1 if it is not healthy",
     }
     parser.add_argument(
@@ -39,6 +40,8 @@ def _run(command: str) -> int:
         cluster.down()
     elif command == "images":
         cluster.build_images()
+    elif command == "prometheus":
+        print(cluster.add_prometheus())
     else:
         for name, state in cluster.status().items():
             print(f"{name} {state}")
