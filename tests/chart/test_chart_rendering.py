@@ -190,6 +190,25 @@ def test_names_of_a_release(release: str, options: list[str], name: str) -> None
     assert operator[0]["metadata"]["name"] == name
 
 
+@pytest.mark.parametrize("text", ["2024", "0x1f", "true", "null"])
+def test_names_that_yaml_reads_as_something_else_stay_names(text: str) -> None:
+    """Each is one that Helm and Kubernetes take."""
+    options = ["--set=networkPolicies.enabled=true", "--set=trialValkey.persistence.enabled=true"]
+    options += [f"--set-string=serviceAccount.name={text}", f"--set-string=fullnameOverride={text}"]
+    file = CHART / "ci" / "monitoring-values.yaml"
+    objects = rendered(values(file), *options, release=text, namespace=text)
+    for each in objects:
+        meta = each["metadata"]
+        assert meta.get("namespace", text) == text
+        assert isinstance(meta["name"], str), each["kind"]
+        assert meta["labels"]["app.kubernetes.io/instance"] == text
+    assert [
+        pod["serviceAccountName"] for _, pod in pods(objects) if "serviceAccountName" in pod
+    ] == [text]
+    monitors = [each["spec"] for each in objects if each["kind"] == "PodMonitor"]
+    assert [each["namespaceSelector"] for each in monitors] == [{"matchNames": [text]}] * 2
+
+
 def _identities(objects: list[Object]) -> set[tuple[str, str, str]]:
     return {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])

@@ -30,7 +30,7 @@
 {{/* `include "llmqueue.selector" (list . "operator")`: what tells a component's pods from others. */}}
 {{- define "llmqueue.selector" -}}
 app.kubernetes.io/name: {{ printf "llmqueue-%s" (index . 1) }}
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 {{- end -}}
 
 {{/* Of every object. Not of pod templates: a new chart alone must restart nothing. */}}
