@@ -186,3 +186,30 @@ def test_connections_are_mounted_where_the_operator_looks() -> None:
             longest: "other",
         }
         assert all(len(name) <= 63 for name in sources)
+
+
+def test_labels_of_the_values_stand_beside_ours() -> None:
+    """Each key once. What Prometheus selects by is theirs to say, what selects pods is not."""
+    name, folder = "app\\.kubernetes\\.io/name=theirs", "grafana_folder=theirs"
+    on = ["rules", "dashboards", "metrics.podMonitor", "metrics.operatorMonitor"]
+    labels = ["rules.labels", "metrics.podMonitor.labels", "metrics.operatorMonitor.labels"]
+    objects = rendered(
+        *(f"--set={each}.enabled=true" for each in on),
+        *(f"--set={each}.{name}" for each in (*labels, "operator.podLabels")),
+        *("--set=dashboards.folder=ours", f"--set=dashboards.annotations.{folder}"),
+    )
+    theirs = {
+        each["kind"] for each in objects
+        if each["metadata"]["labels"]["app.kubernetes.io/name"] == "theirs"
+    }  # fmt: skip
+    assert theirs == {"PodMonitor", "PrometheusRule"}
+    for each in objects:
+        if each["kind"] == "Deployment":
+            spec = each["spec"]
+            assert (
+                spec["selector"]["matchLabels"].items()
+                <= spec["template"]["metadata"]["labels"].items()
+            )
+    boards = [e["metadata"] for e in objects if "dashboard" in e["metadata"]["name"]]
+    assert {each["annotations"]["grafana_folder"] for each in boards} == {"ours"}
+    assert {each["labels"]["grafana_dashboard"] for each in boards} == {"1"}

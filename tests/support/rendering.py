@@ -41,7 +41,17 @@ def template(
 def rendered(*options: str, release: str = "test", namespace: str = "team") -> list[dict[str, Any]]:
     """The objects, in the order in which Helm has them."""
     text = _rendering(options, release, namespace)
-    return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
+    return [each for each in yaml.load_all(text, Loader=_Strict) if each]
+
+
+class _Strict(yaml.CSafeLoader):
+    """Takes no key twice, as kustomize: Helm and PyYAML would let the last one win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key) for key, _ in node.value]
+        twice = {key for key in keys if keys.count(key) > 1}
+        assert not twice, f"{twice} stand twice in one mapping{node.start_mark}"
+        return super().construct_mapping(node, deep)
 
 
 @functools.cache

@@ -44,6 +44,11 @@ app.kubernetes.io/part-of: llmqueue
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 {{- end -}}
 
+{{/* `include "llmqueue.labelsWith" (list . "rules" .Values.rules.labels)`: the values' go before. */}}
+{{- define "llmqueue.labelsWith" -}}
+{{- merge dict (index . 2 | default dict) (include "llmqueue.labels" . | fromYaml) | toYaml -}}
+{{- end -}}
+
 {{- define "llmqueue.serviceAccount" -}}
 {{- $account := .Values.serviceAccount -}}
 {{- if $account.create -}}
