@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from support.rendering import refusal, rendered
+import pytest
+import yaml
+
+from support.rendering import CHART, helm, refusal, rendered
 
 NO_TRIAL = "--set=trialValkey.enabled=false"
 
@@ -62,11 +71,67 @@ NO_TRIAL = "--set=trialValkey.enabled=false"
         (["--set=redis.url=http://valkey"], "redis.url must be like redis://host:6379/0"),
         (["--set=redis.url=redis://"], "redis.url must be like redis://host:6379/0"),
         (["--set=serviceAccount.create=false"], "name the ServiceAccount to use in serviceAccount"),
+        (["--set=trialValkey.image.tag="], "trialValkey.image.tag is empty: name one, or"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_refused(options: list[str], said: str) -> None:
     assert said in refusal(*options)
+
+
+def test_a_value_that_was_taken_away_is_missed_by_name() -> None:
+    """`null` removes a default: nothing is to be rendered with a hole in it."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    # Without them Kubernetes or the chart has a default that means the same.
+    optional = re.compile(
+        r"rules\.alerts\.|.*\bresources\b|(?:.*\.)?(?:labels|annotations|podLabels|podAnnotations"
+        r"|nodeSelector|affinity|enabled|imagePullSecrets|tolerations|topologySpreadConstraints"
+        r"|extraEnv|tag|digest|registry|nameOverride|fullnameOverride|name|url|existingSecret"
+        r"|storageClassName|folder|priorityClassName|metricsFrom|workerEgress)$"
+    )
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    needed = set(_required(schema, schema, ""))
+    leaves = {path for path in _paths(defaults) if not optional.match(path)}
+    assert leaves - needed == set()
+    assert "missing property 'scope'" in refusal("--set=scope=null")
+    assert "at '/operator': missing property 'logLevel'" in refusal("--set=operator.logLevel=null")
+
+
+def _paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from _paths(value, f"{above}{key}.")
+
+
+def _required(schema: dict[str, Any], root: dict[str, Any], above: str) -> Iterator[str]:
+    for name, of in schema.get("properties", {}).items():
+        path = f"{above}{name}"
+        if name in schema.get("required", ()):
+            yield path
+        reference = of.get("$ref", "").rpartition("/")[2]
+        yield from _required(root["definitions"].get(reference, of), root, f"{path}.")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_chart_may_depend_on_this_one_with_a_condition(tmp_path: Path, enabled: bool) -> None:
+    """Its value `llmqueue.enabled` is a value of this chart too."""
+    shutil.copytree(CHART, tmp_path / "charts" / "llmqueue")
+    dependency = {"name": "llmqueue", "version": "*", "condition": "llmqueue.enabled"}
+    (tmp_path / "Chart.yaml").write_text(
+        yaml.safe_dump(
+            {"apiVersion": "v2", "name": "all", "version": "1.0.0", "dependencies": [dependency]}
+        )
+    )
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"llmqueue": {"enabled": enabled}}))
+    done = subprocess.run(
+        [helm(), "template", "test", str(tmp_path), "--kube-version=1.33.0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("kind: Deployment" in done.stdout) is enabled
 
 
 @pytest.mark.parametrize(
