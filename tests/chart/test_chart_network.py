@@ -15,7 +15,7 @@ Object = dict[str, Any]
 ON = ("--set=metrics.podMonitor.enabled=true", "--set=metrics.operatorMonitor.enabled=true")
 POLICIES = "--set=networkPolicies.enabled=true"
 WORKERS, OPERATOR = "test-llmqueue-workers", "test-llmqueue-operator"
-VALKEY = "test-llmqueue-trial-valkey"
+CHECK, VALKEY = "test-llmqueue-check", "test-llmqueue-trial-valkey"
 
 
 def named(kind: str, *options: str) -> dict[str, Object]:
@@ -105,6 +105,7 @@ def test_each_policy_is_of_one_kind_of_pod() -> None:
     policies = named("NetworkPolicy", POLICIES)
     assert {name: selected(each["podSelector"]) for name, each in policies.items()} == {
         OPERATOR: {"operator"},
+        CHECK: {"check"},
         WORKERS: {"worker"},
         VALKEY: {"valkey"},
     }
@@ -139,6 +140,18 @@ def test_what_the_operator_reaches() -> None:
     assert {(each["port"], each["protocol"]) for each in dns["ports"]} == {(53, "UDP"), (53, "TCP")}
     assert [each["port"] for each in rest["ports"]] == [443, 6443, 6379, 26379]
     assert "to" not in rest
+
+
+def test_what_helm_test_reaches() -> None:
+    """DNS, the operator's port and Redis, also where everything else is denied."""
+    policy = named("NetworkPolicy", POLICIES)[CHECK]
+    assert "ingress" not in policy
+    dns, operator, redis = policy["egress"]
+    assert {each["port"] for each in dns["ports"]} == {53}
+    (peer,) = operator["to"]
+    assert selected(peer["podSelector"]) == {"operator"}
+    assert operator["ports"] == [{"port": "metrics"}]
+    assert redis == {"ports": [{"port": 6379}, {"port": 26379}]}
 
 
 def test_what_workers_reach() -> None:

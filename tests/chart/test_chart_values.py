@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from llmqueue_operator.settings import OperatorSettings
 from support.rendering import CHART, helm, refusal, rendered
 
 NO_TRIAL = "--set=trialValkey.enabled=false"
@@ -71,12 +72,37 @@ NO_TRIAL = "--set=trialValkey.enabled=false"
         (["--set=redis.url=http://valkey"], "redis.url must be like redis://host:6379/0"),
         (["--set=redis.url=redis://"], "redis.url must be like redis://host:6379/0"),
         (["--set=serviceAccount.create=false"], "name the ServiceAccount to use in serviceAccount"),
+        (
+            ["--set=operator.extraEnv[0].name=LLMQUEUE_OPERATOR_WORKER_IMAGE"],
+            "operator.extraEnv can't set LLMQUEUE_OPERATOR_WORKER_IMAGE, which is said by worker.image",
+        ),
+        (
+            ["--set=operator.extraEnv[0].name=llmqueue_operator_health_port"],
+            "operator.extraEnv can't set LLMQUEUE_OPERATOR_HEALTH_PORT, which is said by the chart's",
+        ),
         (["--set=trialValkey.image.tag="], "trialValkey.image.tag is empty: name one, or"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_refused(options: list[str], said: str) -> None:
     assert said in refusal(*options)
+
+
+def test_further_variables_are_those_that_the_chart_does_not_set() -> None:
+    """Of all that the operator reads."""
+    settings = {f"LLMQUEUE_OPERATOR_{name.upper()}" for name in OperatorSettings.model_fields}
+    free = {"LLMQUEUE_OPERATOR_RESYNC_SECONDS"}
+    for name in settings - free:
+        assert f"can't set {name}" in refusal(f"--set=operator.extraEnv[0].name={name}")
+    given = [f"--set=operator.extraEnv[{n}].name={name}" for n, name in enumerate([*free, "TZ"])]
+    operator = next(each for each in rendered(*given) if each["kind"] == "Deployment")
+    names = [e["name"] for e in operator["spec"]["template"]["spec"]["containers"][0]["env"]]
+    assert {*free, "TZ"} <= set(names)
+    assert len(names) == len(set(names))
+    assert settings - free - {
+        "LLMQUEUE_OPERATOR_CONNECTIONS_DIR",
+        "LLMQUEUE_OPERATOR_HEALTH_PORT",
+    } <= set(names)
 
 
 def test_a_value_that_was_taken_away_is_missed_by_name() -> None:
