@@ -16,7 +16,7 @@ from support.checkout import tracked
 DAY = date(2027, 1, 2)
 # Where a number that looks like the version is another one, or tells what once was.
 ELSEWHERE = re.compile(
-    r"CHANGELOG\.md|README\.md|constraints\.txt|(?:benchmarks|requirements|tests|docs/adr)/"
+    r"CHANGELOG\.md|constraints\.txt|(?:benchmarks|requirements|tests|docs/adr)/"
 )
 
 
