@@ -68,10 +68,11 @@ async def test_an_upgrade_that_changes_nothing_restarts_nothing(kube: Kube) -> N
 
 
 async def test_an_upgrade_never_puts_a_trial_valkey_in_place_of_a_redis(kube: Kube) -> None:
-    """`helm upgrade --set a=b` forgets that there is one."""
+    """`helm upgrade --set a=b` forgets that there is one, and how its objects are called."""
     async with Space(kube, "chart") as space:
         release = Release(space)
-        await release.install({**NO_CRD, "redis": {"url": space.redis_url}})
+        values = {"fullnameOverride": "llm", "redis": {"url": space.redis_url}}
+        await release.install({**NO_CRD, **values})
         with pytest.raises(CommandFailed, match="this release has a Redis of its own"):
             await release.upgrade(NO_CRD)
         await release.upgrade(NO_CRD, "--reset-then-reuse-values")

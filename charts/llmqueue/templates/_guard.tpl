@@ -1,11 +1,25 @@
 {{/* `helm upgrade --set a=b` forgets all other values, also which Redis the jobs are in. Looked up only
-to refuse: what is rendered never depends on it. */}}
+to refuse: what is rendered never depends on it. By labels, since a name may be forgotten with it. */}}
 {{- define "llmqueue.neverInPlaceOfAnother" -}}
-{{- $trial := include "llmqueue.named" (list . "trial-valkey") -}}
-{{- $operator := include "llmqueue.named" (list . "operator") -}}
-{{- if and .Release.IsUpgrade (lookup "apps/v1" "Deployment" .Release.Namespace $operator) -}}
-{{- if not (lookup "v1" "Service" .Release.Namespace $trial) -}}
+{{- if .Release.IsUpgrade -}}
+{{- $operators := include "llmqueue.count" (list . "operator" "apps/v1" "Deployment") -}}
+{{- $trials := include "llmqueue.count" (list . "trial-valkey" "v1" "Service") -}}
+{{- if and (gt (int $operators) 0) (eq (int $trials) 0) -}}
 {{- fail "this release has a Redis of its own, and these values name none: its jobs would stay there, unseen. Give redis.url or redis.existingSecret again, all values by -f, or upgrade with --reset-then-reuse-values" -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* `include "llmqueue.count" (list . "operator" "apps/v1" "Deployment")`: how many the release has. */}}
+{{- define "llmqueue.count" -}}
+{{- $root := index . 0 -}}
+{{- $selector := include "llmqueue.selector" . | fromYaml -}}
+{{- $count := 0 -}}
+{{- range (lookup (index . 2) (index . 3) $root.Release.Namespace "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- if eq (pick $labels "app.kubernetes.io/name" "app.kubernetes.io/instance" | toYaml) ($selector | toYaml) -}}
+{{- $count = add1 $count -}}
+{{- end -}}
+{{- end -}}
+{{- $count -}}
 {{- end -}}
