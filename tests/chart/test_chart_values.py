@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from llmqueue_operator.settings import OperatorSettings
-from support.rendering import CHART, helm, refusal, rendered
+from support.rendering import CHART, helm, refusal, rendered, rules
 
 NO_TRIAL = "--set=trialValkey.enabled=false"
 
@@ -110,7 +110,7 @@ def test_a_value_that_was_taken_away_is_missed_by_name() -> None:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     # Without them Kubernetes or the chart has a default that means the same.
     optional = re.compile(
-        r"rules\.alerts\.|.*\bresources\b|(?:.*\.)?(?:labels|annotations|podLabels|podAnnotations"
+        r"rules\.alerts\.\w+(?:\.for)?$|.*\bresources\b|(?:.*\.)?(?:labels|annotations|podLabels|podAnnotations"
         r"|nodeSelector|affinity|enabled|imagePullSecrets|tolerations|topologySpreadConstraints"
         r"|extraEnv|tag|digest|registry|nameOverride|fullnameOverride|name|url|existingSecret"
         r"|storageClassName|folder|priorityClassName|metricsFrom|workerEgress)$"
@@ -304,3 +304,9 @@ def test_labels_of_the_values_stand_beside_ours() -> None:
     boards = [e["metadata"] for e in objects if "dashboard" in e["metadata"]["name"]]
     assert {each["annotations"]["grafana_folder"] for each in boards} == {"ours"}
     assert {each["labels"]["grafana_dashboard"] for each in boards} == {"1"}
+
+
+def test_no_alert_at_all_is_a_rule_without_groups() -> None:
+    alerts = yaml.safe_load((CHART / "values.yaml").read_text())["rules"]["alerts"]
+    off = [f"--set=rules.alerts.{name}.enabled=false" for name in alerts]
+    assert rules(*off) == {"groups": []}
