@@ -219,8 +219,12 @@ def _identities(objects: list[Object]) -> set[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(("a", "x"), ("a", "y")), (("a", "x"), ("b", "x"))],
-    ids=["one name in two namespaces", "two names in one namespace"],
+    [
+        (("a", "x"), ("a", "y")),
+        (("a", "x"), ("b", "x")),
+        (("y-llmqueue", "x"), ("llmqueue", "x-y")),
+    ],
+    ids=["one name in two namespaces", "two names in one namespace", "names that meet"],
 )
 def test_two_releases_share_no_object(one: tuple[str, str], other: tuple[str, str]) -> None:
     """Two in one namespace refuse each other by the name of their installation."""

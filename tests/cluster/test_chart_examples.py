@@ -11,12 +11,14 @@ from cluster.bench.release import NO_CRD, Release, works
 from support.rendering import CHART
 
 # That of the whole cluster would serve the other tests' LLMQueues too: see test_chart.py.
-CI = [each for each in sorted((CHART / "ci").glob("*-values.yaml")) if "cluster" not in each.name]
+CI = [
+    each
+    for each in sorted((CHART / "ci").glob("*-values.yaml"))
+    if "cluster-scope" not in each.name
+]
 
 
-@pytest.mark.parametrize(
-    "file", [f for f in CI if "cluster-scope" not in f.name], ids=lambda f: f.stem
-)
+@pytest.mark.parametrize("file", CI, ids=lambda f: f.stem)
 async def test_each_example_of_values_installs(
     kube: Kube, file: Path, request: pytest.FixtureRequest
 ) -> None:
