@@ -99,8 +99,12 @@ def meters_of(raw: Mapping[str, Any]) -> Meters:
         return families.get(family, {})
 
     def by_model(family: str) -> dict[tuple[str, ...], int]:
-        split = ((name.partition(":"), n) for name, n in of(family).items())
-        return {(models[int(number)], rest): n for (number, _, rest), n in split}
+        found: dict[tuple[str, ...], int] = {}
+        for name, n in of(family).items():
+            number, _, rest = name.partition(":")
+            key = models[int(number)], rest
+            found[key] = found.get(key, 0) + n  # a model may be called "other"
+        return found
 
     def single(name: str) -> int:
         return of(name).get("", 0)
