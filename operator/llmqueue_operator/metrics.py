@@ -92,7 +92,8 @@ class Metrics:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.leading = False
-        self.reconciles: Counter[str] = Counter()
+        # From 0 on, so that the first failure is an increase.
+        self.reconciles = Counter({"succeeded": 0, "failed": 0, "refused": 0})
         self.durations = [0] * (len(BUCKETS_SECONDS) + 1)
         self.duration_sum = 0.0
         self.unplanned: Counter[str] = Counter()

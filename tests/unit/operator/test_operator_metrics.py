@@ -167,7 +167,10 @@ def test_the_last_plan_counts() -> None:
 
 def test_the_process() -> None:
     metrics = Metrics()
-    assert metric(text(metrics), "llmqueue_operator_leading") == 0
+    shown = text(metrics)
+    assert metric(shown, "llmqueue_operator_leading") == 0
+    for result in ("succeeded", "failed", "refused"):  # else the first would be no increase
+        assert metric(shown, "llmqueue_operator_reconciles_total", result=result) == 0
     metrics.leading = True
     metrics.reconciled("succeeded", 0.004)
     metrics.reconciled("succeeded", 0.005)
