@@ -85,7 +85,7 @@ test: $(READY)  ## everything but the real durations, with coverage
 # A cluster that was up before stays up. Where none can run the tests say so, one by one.
 test-cluster: $(READY)  ## what needs a real Kubernetes, with a cluster of its own
 	@was=$$($(CLUSTER) status >/dev/null 2>&1 && echo up || echo down); failed=0; \
-	[ -n "$${LLMQUEUE_TEST_KUBECONFIG:-}" ] || $(CLUSTER) up >/dev/null || true; \
+	[ -n "$${LLMQUEUE_TEST_KUBECONFIG:-}" ] || { $(CLUSTER) up && $(CLUSTER) prometheus; } >/dev/null || true; \
 	$(BIN)/pytest --no-header -n $(CLUSTER_TEST_WORKERS) --dist loadfile \
 	  -m "cluster and not soak and not serial" || failed=1; \
 	$(BIN)/pytest --no-header -m "cluster and serial and not soak" || failed=1; \

@@ -25,8 +25,13 @@ def _cluster() -> tuple[Path, Path]:
     """(kubectl, kubeconfig); brings a cluster up where none runs."""
     if KUBECONFIG:
         return Path(shutil.which("kubectl") or layout.BIN / "kubectl"), Path(KUBECONFIG)
+    return layout.BIN / "kubectl", Path(_tool("up"))
+
+
+def _tool(command: str) -> str:
+    """The last line of what a command of the cluster's tool prints."""
     found = subprocess.run(
-        [sys.executable, "-m", "cluster.tool", "up"],
+        [sys.executable, "-m", "cluster.tool", command],
         cwd=layout.CHECKOUT,
         env={**os.environ, "PYTHONPATH": str(layout.CHECKOUT / "tests")},
         capture_output=True,
@@ -36,8 +41,8 @@ def _cluster() -> tuple[Path, Path]:
     if found.returncode == _CANNOT and not os.environ.get(COMPLETE):
         pytest.skip(f"LEFT OUT, no cluster can run here: {found.stderr.strip()}")
     if found.returncode:
-        pytest.fail(f"the cluster did not start:\n{found.stdout}\n{found.stderr}")
-    return layout.BIN / "kubectl", Path(found.stdout.strip().splitlines()[-1])
+        pytest.fail(f"cluster.tool {command} failed:\n{found.stdout}\n{found.stderr}")
+    return found.stdout.strip().splitlines()[-1]
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +54,21 @@ def cluster_files() -> tuple[Path, Path]:
         capture_output=True,
     )
     return kubectl, kubeconfig
+
+
+@pytest.fixture(scope="session")
+def prometheus_crds(cluster_files: tuple[Path, Path]) -> None:
+    """Monitors, rules and Prometheus itself can be applied, and their image is on the node."""
+    if KUBECONFIG:
+        pytest.skip("LEFT OUT: replaces the CRDs of the Prometheus operator, if there are any")
+    kubectl, kubeconfig = cluster_files
+    command = [str(kubectl), f"--kubeconfig={kubeconfig}"]
+    crds = _tool("prometheus")
+    for arguments in (
+        ["apply", "--server-side", "--force-conflicts", "-f", crds],
+        ["wait", "--for=condition=Established", "--timeout=60s", "-f", crds],
+    ):
+        subprocess.run([*command, *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cluster.bench import Kube, Space
-from cluster.bench.kube import CommandFailed
 from cluster.bench.release import NO_CRD, Release, works
 from support.rendering import CHART
 
@@ -18,13 +17,12 @@ CI = [each for each in sorted((CHART / "ci").glob("*-values.yaml")) if "cluster"
 @pytest.mark.parametrize(
     "file", [f for f in CI if "cluster-scope" not in f.name], ids=lambda f: f.stem
 )
-async def test_each_example_of_values_installs(kube: Kube, file: Path) -> None:
+async def test_each_example_of_values_installs(
+    kube: Kube, file: Path, request: pytest.FixtureRequest
+) -> None:
     """In a namespace that has what the files name: Secrets, and a Redis called valkey."""
     if file.name.startswith("monitoring"):
-        try:
-            await kube.run("get", "crd", "podmonitors.monitoring.coreos.com")
-        except CommandFailed:
-            pytest.skip("LEFT OUT: needs the resources of the Prometheus operator")
+        request.getfixturevalue("prometheus_crds")
     async with Space(kube, "chart") as space:
         await _secrets(space)
         release = Release(space, files=(file,))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.bench import Kube, Space, until, watching
+from cluster.bench.kube import CommandFailed
 from cluster.bench.release import NO_CRD, Release
 from cluster.bench.steady import NAME as STEADY
 from cluster.bench.steady import Steady
@@ -64,6 +65,17 @@ async def test_an_upgrade_that_changes_nothing_restarts_nothing(kube: Kube) -> N
         assert set(before.values()) == {1}
         await release.upgrade(NO_CRD)
         assert await _generations(release) == before
+
+
+async def test_an_upgrade_never_puts_a_trial_valkey_in_place_of_a_redis(kube: Kube) -> None:
+    """`helm upgrade --set a=b` forgets that there is one."""
+    async with Space(kube, "chart") as space:
+        release = Release(space)
+        await release.install({**NO_CRD, "redis": {"url": space.redis_url}})
+        with pytest.raises(CommandFailed, match="this release has a Redis of its own"):
+            await release.upgrade(NO_CRD)
+        await release.upgrade(NO_CRD, "--reset-then-reuse-values")
+        assert not await release.pods("trial-valkey")
 
 
 async def _generations(release: Release) -> dict[str, int]:

@@ -13,6 +13,7 @@
 {{- if not .Values.trialValkey.enabled -}}
 {{- fail "no Redis: give redis.url (without a password) or redis.existingSecret (a Secret with the key 'url'). Only for trying out: trialValkey.enabled=true" -}}
 {{- end -}}
+{{- include "llmqueue.neverInPlaceOfAnother" . -}}
 true
 {{- end -}}
 {{- end -}}

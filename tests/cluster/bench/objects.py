@@ -17,7 +17,7 @@ RESTRICTED = {
     "runAsUser": 65532,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-_CONTAINER = {
+CONTAINER = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
@@ -44,7 +44,7 @@ def pod(name: str, command: list[str], port: int, *, entry: list[str] | None = N
         "args": command,
         "ports": [{"containerPort": port}],
         "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1},
-        "securityContext": _CONTAINER,
+        "securityContext": CONTAINER,
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     if entry is not None:

@@ -1,6 +1,6 @@
 """A real Kubernetes cluster of one node on this machine, for the tests.
 
-`python -m cluster.tool up|down|images|status` from the shell, `Cluster.load()` from a test.
+`python -m cluster.tool up|down|images|prometheus|status` from the shell, `Cluster.load()` from a test.
 """
 
 from cluster.tool.cluster import Cluster

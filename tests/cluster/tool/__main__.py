@@ -1,4 +1,4 @@
-"""python -m cluster.tool up|down|images|tools|status"""
+"""python -m cluster.tool up|down|images|tools|prometheus|status"""
 
 import argparse
 import sys
@@ -18,6 +18,7 @@ def main() -> int:
         "down": "stop it and leave nothing behind",
         "images": "build the images that changed",
         "tools": "fetch kubectl and helm; prints their folder",
+        "prometheus": "bring Prometheus and its operator to a running one; prints their CRDs' folder",
         "status": "list its processes; ends with 1 if it is not healthy",
     }
     parser.add_argument(
@@ -43,6 +44,8 @@ def _run(command: str) -> int:
     elif command == "tools":
         binaries.provide_tools()
         print(layout.BIN)
+    elif command == "prometheus":
+        print(cluster.add_prometheus())
     else:
         for name, state in cluster.status().items():
             print(f"{name} {state}")

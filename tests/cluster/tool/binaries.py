@@ -25,12 +25,12 @@ def provide() -> None:
     """Fills `.cluster/bin`; costs nothing where it is filled already."""
     provide_tools()
     programs = [package.rpartition("/")[2] for package in _packages()]
-    stamp = _digest(_MODULE / "go.mod", _MODULE / "go.sum")
-    if _stamped(_STAMP) != stamp or not _all_there([*programs, "etcd"]):
+    stamp = digest(_MODULE / "go.mod", _MODULE / "go.sum")
+    if stamped(_STAMP) != stamp or not all_there([*programs, "etcd"]):
         _build()
         _STAMP.write_text(stamp)
-    dns_stamp, dns = layout.BIN / ".stamp-dns", _digest(*sorted(_DNS.iterdir()))
-    if not (layout.BIN / "coredns").exists() or _stamped(dns_stamp) != dns:
+    dns_stamp, dns = layout.BIN / ".stamp-dns", digest(*sorted(_DNS.iterdir()))
+    if not (layout.BIN / "coredns").exists() or stamped(dns_stamp) != dns:
         _build_dns()
         dns_stamp.write_text(dns)
 
@@ -53,48 +53,43 @@ def _provide_fetched(name: str, programs: dict[str, Path]) -> None:
     pin, stamp = layout.DEFINITIONS / f"{name}.txt", layout.BIN / f".stamp-{name}"
     with (layout.HOME / "tools.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _stamped(stamp) != _digest(pin) or not all(each.exists() for each in programs.values()):
+        if stamped(stamp) != digest(pin) or not all(each.exists() for each in programs.values()):
             _fetch(pin, programs)
-            stamp.write_text(_digest(pin))
+            stamp.write_text(digest(pin))
 
 
-def _stamped(file: Path) -> str:
+def stamped(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def _build() -> None:
-    compiler = go()
-    say("Building Kubernetes and etcd: up to ten minutes the first time, seconds with a warm cache")
-    version = _required(r"k8s\.io/kubernetes (v\S+)")
-    flags = f"-s -w -X k8s.io/component-base/version.gitVersion={version}"
+def compiled(
+    module: Path, target: Path | str, *packages: str, flags: str = "", tags: str = ""
+) -> None:
+    """Builds programs of a module in this folder. Raises Incapable if that fails."""
     environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false"}
     try:
-        # helm refuses a server that does not know its version.
         run(
-            *(compiler, "build", "-ldflags", flags, "-o", f"{layout.BIN}/", *_packages()),
+            *(go(), "build", "-ldflags", f"-s -w {flags}".strip(), "-tags", tags),
+            *("-o", target, *packages),
             environment=environment,
-            folder=_MODULE,
-        )
-        run(
-            *(compiler, "build", "-ldflags", "-s -w", "-o", layout.BIN / "etcd", _ETCD),
-            environment=environment,
-            folder=_MODULE,
+            folder=module,
         )
     except CommandFailed as exc:
-        raise Incapable(f"Kubernetes can't be built: {exc}") from exc
+        raise Incapable(f"{module.name} can't be built: {exc}") from exc
+
+
+def _build() -> None:
+    say("Building Kubernetes and etcd: up to ten minutes the first time, seconds with a warm cache")
+    version = _required(r"k8s\.io/kubernetes (v\S+)")
+    # helm refuses a server that does not know its version.
+    known = f"-X k8s.io/component-base/version.gitVersion={version}"
+    compiled(_MODULE, f"{layout.BIN}/", *_packages(), flags=known)
+    compiled(_MODULE, layout.BIN / "etcd", _ETCD)
 
 
 def _build_dns() -> None:
     say("Building CoreDNS: up to three minutes the first time")
-    environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false"}
-    try:
-        run(
-            *(go(), "build", "-ldflags", "-s -w", "-o", layout.BIN / "coredns", "."),
-            environment=environment,
-            folder=_DNS,
-        )
-    except CommandFailed as exc:
-        raise Incapable(f"CoreDNS can't be built: {exc}") from exc
+    compiled(_DNS, layout.BIN / "coredns", ".")
 
 
 def _packages() -> list[str]:
@@ -156,7 +151,7 @@ def _pip(command: str, *arguments: str | Path) -> None:
     run(sys.executable, "-m", "pip", "--quiet", command, "--require-hashes", *arguments)
 
 
-def _all_there(programs: list[str] | tuple[str, ...]) -> bool:
+def all_there(programs: list[str] | tuple[str, ...]) -> bool:
     return all((layout.BIN / program).exists() for program in programs)
 
 
@@ -170,5 +165,5 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def _digest(*paths: Path) -> str:
+def digest(*paths: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

@@ -21,6 +21,7 @@ from cluster.tool import (
     network,
     node,
     process,
+    prometheus,
 )
 from cluster.tool.command import run, say
 from cluster.tool.containers import Container
@@ -149,6 +150,21 @@ def build_images() -> None:
         images.build()
         if _owner() == layout.CHECKOUT and _processes_alive():
             images.load()
+
+
+def add_prometheus() -> Path:
+    """Brings the image of Prometheus and its operator to the running cluster.
+
+    Returns the folder of its CRDs. Not part of `up`: few tests need it, and it takes minutes to
+    build.
+    """
+    machine.require_capable()
+    with _lock():
+        Cluster.load()
+        prometheus.provide()
+        images.build_prometheus()
+        images.load()
+    return layout.PROMETHEUS_CRDS
 
 
 def status() -> dict[str, str]:

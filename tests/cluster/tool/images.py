@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from cluster.tool import builder, image_layout, layout, machine
+from cluster.tool import builder, image_layout, layout, machine, prometheus
 from cluster.tool.command import run, say
 from cluster.tool.node import PAUSE_IMAGE
 
@@ -42,6 +42,12 @@ def build() -> None:
         _NAME.format("handlers"), _build_handlers, partial(_digest_on_worker, _HANDLERS)
     )
     image_layout.prune()
+
+
+def build_prometheus() -> None:
+    """Its operator and the operator's reloader are in the same image, beside its own entry point."""
+    layout.IMAGES.mkdir(parents=True, exist_ok=True)
+    _build_if_changed(_NAME.format("prometheus"), _build_prometheus, _prometheus_digest)
 
 
 def load() -> None:
@@ -104,6 +110,14 @@ def _build_handlers(image: str) -> None:
     _build_on_worker(image, folder, folder / "Dockerfile")
 
 
+def _build_prometheus(image: str) -> None:
+    programs = [layout.BIN / program for program in prometheus.PROGRAMS]
+    names = " ".join(program.name for program in programs)
+    entrypoint = '["/bin/prometheus"]'
+    text = f"FROM scratch\nCOPY {names} /bin/\nUSER 65532:65532\nENTRYPOINT {entrypoint}\n"
+    builder.build_from(image, text, *programs)
+
+
 def _build_on_worker(image: str, context: Path, dockerfile: Path) -> None:
     worker = _NAME.format("worker")
     if not builder.has(worker):  # it went with the old layers, and need not be built anew itself
@@ -113,6 +127,11 @@ def _build_on_worker(image: str, context: Path, dockerfile: Path) -> None:
 
 def _busybox_digest() -> str:
     return hashlib.sha256(machine.busybox().read_bytes()).hexdigest()
+
+
+def _prometheus_digest() -> str:
+    digests = [(layout.BIN / program).read_bytes() for program in prometheus.PROGRAMS]
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _code_digest() -> str:

@@ -8,6 +8,7 @@ DEFINITIONS = CHECKOUT / "tests" / "cluster"
 # Kept from one cluster to the next.
 HOME = CHECKOUT / ".cluster"
 BIN = HOME / "bin"
+PROMETHEUS_CRDS = HOME / "prometheus-crds"
 IMAGES = HOME / "images"
 BUILDER = HOME / "buildah"
 BUILDER_STATE = HOME / "buildah-state"

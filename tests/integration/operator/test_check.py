@@ -10,7 +10,8 @@ import pytest
 
 from llmqueue.probes import ProbeServer
 from llmqueue_operator.check import main
-from llmqueue_operator.metrics import Metrics, registry
+from llmqueue_operator.exporter import registry
+from llmqueue_operator.metrics import Metrics
 from support.valkey import ValkeyServer, free_port
 
 Files = dict[str, str]
