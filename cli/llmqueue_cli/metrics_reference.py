@@ -42,9 +42,10 @@ nothing is counted twice.
 
 Counters with the labels `namespace` and `queue` are kept in Redis, all but `unplanned_removals` and
 `store_resets`. They outlive operator and workers, are read every ten seconds, stay as they are
-while Redis is away, and begin anew where it lost its data. They agree with the ledger: a call whose
-worker was lost is counted at its worst case, as it is booked. If its worker reports after all, what
-was too much is taken off what comes next, since a counter never falls.
+while Redis is away, and begin anew where it lost its data; what a failover alone has lost stays
+counted while the same replica leads. They agree with the ledger: a call whose worker was lost is
+counted at its worst case, as it is booked. If its worker reports after all, what was too much is
+taken off what comes next, since a counter never falls.
 
 Gauges that come from Redis are absent while it is away, never 0.
 """

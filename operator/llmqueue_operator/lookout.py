@@ -107,7 +107,7 @@ class Lookout:
         try:
             store = await self._connections.store(connection)
         except UnusableConnection as exc:
-            self._tell(connection, exc)
+            # Not told: an LLMQueue may name what no settings have, and StoreWatch sees the rest.
             problem = Condition(
                 ConditionType.STORE_AVAILABLE, False, Reason.CONNECTION_UNUSABLE, str(exc)
             )

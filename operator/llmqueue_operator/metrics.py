@@ -15,7 +15,7 @@ from typing import Any
 
 from llmqueue.documents import objects_at
 from llmqueue.errors import LlmqueueError, StoreRefused, StoreUnavailable
-from llmqueue.store.meters import Meters
+from llmqueue.store.meters import Meters, grown
 from llmqueue.store.snapshots import BudgetSnapshot, PauseView, QueueSnapshot
 from llmqueue_operator.groups import Member
 from llmqueue_operator.planning import QueuePlan
@@ -58,7 +58,7 @@ class SeenQueue:
     pauses: tuple[PauseView, ...]
     """Of those in the snapshot, the ones that concern this queue."""
     meters: Meters | None
-    """As they were seen last: what was counted stays counted while the store is away."""
+    """What was counted stays counted: while the store is away, and when a failover lost some."""
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -70,6 +70,15 @@ class SeenQueue:
         workers = self.snapshot.workers if self.snapshot else ()
         key = f"{self.namespace}/{self.name}"
         return max((w.age_seconds for w in workers if w.queue == key), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Meters as a store of this `epoch` had them last, and as they are shown."""
+
+    epoch: str | None
+    seen: Meters
+    shown: Meters
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,8 @@ class Metrics:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.leading = False
-        self.reconciles: Counter[str] = Counter()
+        # From 0 on, so that the first failure is an increase.
+        self.reconciles = Counter({"succeeded": 0, "failed": 0, "refused": 0})
         self.durations = [0] * (len(BUCKETS_SECONDS) + 1)
         self.duration_sum = 0.0
         self.unplanned: Counter[str] = Counter()
@@ -100,6 +110,7 @@ class Metrics:
         self.resets: Counter[str] = Counter()
         """Key → how often the store lost the configuration that it had."""
         self._queues: dict[str, SeenQueue] = {}
+        self._meters: dict[str, _Counted] = {}
         self._conditions: dict[str, tuple[tuple[str, str, bool], ...]] = {}
         self._stores: dict[str, SeenStore] = {}
 
@@ -121,7 +132,9 @@ class Metrics:
         seen = None
         if snapshot is not None:
             seen = next((q for q in snapshot.queues if q.queue == member.key), None)
-        before = self._queues.get(member.key)
+        if seen is not None and snapshot is not None and seen.meters is not None:
+            self._count(member.key, snapshot.epoch, seen.meters)
+        known = self._meters.get(member.key)
         namespace, name = member.key.split("/", 1)
         self._queues[member.key] = SeenQueue(
             namespace,
@@ -133,8 +146,15 @@ class Metrics:
             seen,
             snapshot,
             tuple(pauses),
-            (seen.meters if seen else None) or (before.meters if before else None),
+            known.shown if known else None,
         )
+
+    def _count(self, key: str, epoch: str | None, seen: Meters) -> None:
+        before = self._meters.get(key)
+        if before is None or before.epoch != epoch:
+            self._meters[key] = _Counted(epoch, seen, seen)
+        elif before.seen != seen:
+            self._meters[key] = _Counted(epoch, seen, grown(before.shown, before.seen, seen))
 
     def reported(self, key: str, status: Mapping[str, Any]) -> None:
         """What stands in the queue's status."""
@@ -151,10 +171,12 @@ class Metrics:
         """A queue is gone, or this replica leads no more."""
         if key is None:
             self._queues.clear()
+            self._meters.clear()
             self._conditions.clear()
             self._stores.clear()
         else:
             self._queues.pop(key, None)
+            self._meters.pop(key, None)
             self._conditions.pop(key, None)
             self.unplanned.pop(key, None)
             self.resets.pop(key, None)

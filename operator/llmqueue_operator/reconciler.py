@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -212,7 +213,9 @@ class Reconciler:
             self._parts.recorder.once(
                 member.view, path, "FieldNotServed", f"{path} has no effect in this version"
             )
-        self._parts.metrics.planned(member, made, sight.snapshot, self._pauses(member, sight))
+        if self._parts.world.is_there(member.view):
+            pauses = self._pauses(member, sight)
+            self._parts.metrics.planned(member, made, sight.snapshot, pauses)
         await self._report(member.view, group.name, made, sight, tuple(extra))
 
     def _pauses(self, member: Member, sight: Sight) -> list[PauseView]:
@@ -264,15 +267,20 @@ class Reconciler:
         facts = Facts(view.generation, budget, made, seen, extra)
         status = status_of(facts, view.status, now)
         if not worth_writing(status, view.status, now):
-            self._parts.metrics.reported(view.key, view.status)
+            self._tell(view, view.status)
             return
         self._parts.check()
         namespace, name = view.key.split("/", 1)
         before = view.status
         await self._parts.cluster.write_status(namespace, name, view.uid, status)
         self._parts.world.wrote_status(view, status)
-        self._parts.metrics.reported(view.key, status)
+        self._tell(view, status)
         self._parts.recorder.conditions(view, before, status)
+
+    def _tell(self, view: QueueView, status: Mapping[str, Any]) -> None:
+        """What went while it was written was forgotten, and nobody would do so again."""
+        if self._parts.world.is_there(view):
+            self._parts.metrics.reported(view.key, status)
 
     def _busy(self, group: Group, made: Plan, sight: Sight) -> bool:
         """Whether anything may change within the next seconds by itself."""

@@ -115,6 +115,11 @@ class World:
         self.queues[key] = view
         self._join(key, budget_id(view.resource) if view.resource else key)
 
+    def is_there(self, view: QueueView) -> bool:
+        """Whether this very LLMQueue still is, and is not being deleted."""
+        now = self.queues.get(view.key)
+        return now is not None and now.uid == view.uid and not now.deleting
+
     def wrote_status(self, view: QueueView, status: Object) -> None:
         """The watch will bring it; until then the next tick must not write it again."""
         known = self.queues.get(view.key)

@@ -59,6 +59,14 @@ def test_a_board_fills_its_rows_and_offers_its_variables(name: str) -> None:
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
+def test_rates_are_over_four_scrapes() -> None:
+    """Whatever Grafana's data source says of the interval between them."""
+    values = yaml.safe_load((ROOT / "charts/llmqueue/values.yaml").read_text())["metrics"]
+    intervals = {values[each]["interval"] for each in ("operatorMonitor", "podMonitor")}
+    targets = [target for _, panel in SHOWN for target in panel["targets"]]
+    assert {target.get("interval") for target in targets} == intervals
+
+
 def test_prometheus_can_read_all_queries(tmp_path: Path) -> None:
     found = queries({"namespace": "team", "queue": "summaries"})
     assert len(found) > 80

@@ -20,6 +20,9 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 DATASOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
+SCRAPE_INTERVAL = "30s"
+"""The chart's default. Grafana supposes 15 s unless its data source says otherwise, and rates would
+be over a minute then: two samples, of which none may be late."""
 Steps = Sequence[tuple[float | None, str]]
 """From which value on which colour; the first one has None."""
 NEUTRAL: Steps = ((None, BLUE),)
@@ -34,7 +37,8 @@ def query(expr: str, legend: str = "", *, ref: str = "A") -> prometheus.Dataquer
 
 
 def _dataquery(expr: str, ref: str) -> prometheus.Dataquery:
-    return prometheus.Dataquery().datasource(DATASOURCE).expr(" ".join(expr.split())).ref_id(ref)
+    made = prometheus.Dataquery().datasource(DATASOURCE).expr(" ".join(expr.split()))
+    return made.ref_id(ref).interval(SCRAPE_INTERVAL)
 
 
 def thresholds(steps: Steps) -> build.ThresholdsConfig:

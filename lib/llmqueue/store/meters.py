@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from llmqueue.states import JobState, Severity
@@ -87,11 +87,11 @@ class Meters:
 def meters_of(raw: Mapping[str, Any]) -> Meters:
     """From what snapshot.lua tells: `m` the flat hash, and the counters that are kept elsewhere."""
     flat: Sequence[str] = raw["m"] or ()
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    models = [OTHER_MODELS, *filter(None, fields.pop("models", "").split("\x1f"))]
-    fields.pop("credit", None)
+    found = dict(zip(flat[::2], flat[1::2], strict=True))
+    models = [OTHER_MODELS, *filter(None, found.pop("models", "").split("\x1f"))]
+    found.pop("credit", None)
     families: dict[str, dict[str, int]] = {}
-    for name, value in fields.items():
+    for name, value in found.items():
         family, _, rest = name.partition(":")
         families.setdefault(family, {})[rest] = int(value)
 
@@ -99,8 +99,12 @@ def meters_of(raw: Mapping[str, Any]) -> Meters:
         return families.get(family, {})
 
     def by_model(family: str) -> dict[tuple[str, ...], int]:
-        split = ((name.partition(":"), n) for name, n in of(family).items())
-        return {(models[int(number)], rest): n for (number, _, rest), n in split}
+        sums: dict[tuple[str, ...], int] = {}
+        for name, n in of(family).items():
+            number, _, rest = name.partition(":")
+            key = models[int(number)], rest
+            sums[key] = sums.get(key, 0) + n  # a model may be called "other"
+        return sums
 
     def single(name: str) -> int:
         return of(name).get("", 0)
@@ -123,6 +127,30 @@ def meters_of(raw: Mapping[str, Any]) -> Meters:
         fenced=int(raw["fenced"]),
         possible_duplicates=single("doubles"),
     )
+
+
+def grown(shown: Meters, before: Meters, now: Meters) -> Meters:
+    """`shown` with what was counted between two looks.
+
+    A number that fell in between (a failover lost what came last) stays, and goes on from there.
+    """
+    return Meters(
+        **{
+            each.name: _grown(*(getattr(meters, each.name) for meters in (shown, before, now)))
+            for each in fields(Meters)
+        }
+    )
+
+
+def _grown(shown: Any, before: Any, now: Any) -> Any:
+    if isinstance(now, Mapping):
+        names = {**shown, **now}
+        return {n: _grown(*(each.get(n, 0) for each in (shown, before, now))) for n in names}
+    if isinstance(now, Distribution):
+        parts = zip(shown.counts, before.counts, now.counts, strict=True)
+        total = _grown(shown.total, before.total, now.total)
+        return Distribution(now.bounds, tuple(_grown(*part) for part in parts), total)
+    return shown + max(0, now - before)
 
 
 def _distribution(milliseconds: Mapping[str, int], bounds: Sequence[float]) -> Distribution:

@@ -111,11 +111,17 @@ async def test_the_models_with_names_are_bounded(bench: StoreBench) -> None:
     assert {key[0] for key in found.calls} == {*names[:20], OTHER_MODELS}
 
 
+async def test_a_model_that_is_called_like_the_rest(bench: StoreBench) -> None:
+    for name in [OTHER_MODELS, *(f"m{n}" for n in range(21))]:
+        await settle(bench, await sent(bench), model=name)
+    assert (await meters(bench)).calls[OTHER_MODELS, "SUCCESS"] == 3
+
+
 async def test_strange_names(bench: StoreBench) -> None:
-    for name in ("", "a:b", "x\x1fy", "é" * 200, "c:0:SUCCESS"):
+    for name in ("", "a:b", "x\x1fy", "é" * 200, "a" + "é" * 200, "c:0:SUCCESS"):
         await settle(bench, await sent(bench), model=name)
     found = await meters(bench)
-    assert sum(found.calls.values()) == 5
+    assert sum(found.calls.values()) == 6
     assert found.calls[UNNAMED_MODEL, "SUCCESS"] == 1
     assert found.calls["a:b", "SUCCESS"] == 1
     assert found.calls["x y", "SUCCESS"] == 1

@@ -167,7 +167,10 @@ def test_the_last_plan_counts() -> None:
 
 def test_the_process() -> None:
     metrics = Metrics()
-    assert metric(text(metrics), "llmqueue_operator_leading") == 0
+    shown = text(metrics)
+    assert metric(shown, "llmqueue_operator_leading") == 0
+    for result in ("succeeded", "failed", "refused"):  # else the first would be no increase
+        assert metric(shown, "llmqueue_operator_reconciles_total", result=result) == 0
     metrics.leading = True
     metrics.reconciled("succeeded", 0.004)
     metrics.reconciled("succeeded", 0.005)
@@ -286,6 +289,43 @@ def test_what_was_counted_stays_while_the_store_is_away() -> None:
     metrics.forget("default/q")
     counted(metrics, None)
     assert "llmqueue_reviews_total{" not in text(metrics)
+
+
+def test_what_a_failover_lost_is_no_new_beginning() -> None:
+    """Prometheus would take the whole total for what was counted since."""
+    metrics, lost, more = Metrics(), replace(METERS, settled=7, calls={}), replace(METERS)
+    lost = replace(
+        lost,
+        cost_nano_usd={"gpt": 1_400_000_000},
+        call_seconds=Distribution((1.0, 5.0), (3, 1, 1), 20.0),
+    )
+    more = replace(lost, settled=12, cost_nano_usd={"gpt": 1_700_000_000}, calls={("m", "RATE"): 1})
+    for found, settled, cost, total in (
+        (METERS, 9, 1.5, 21.5),
+        (lost, 9, 1.5, 21.5),
+        (None, 9, 1.5, 21.5),
+        (more, 14, 1.8, 21.5),
+    ):
+        counted(metrics, found)
+        shown = text(metrics)
+        assert metric(shown, "llmqueue_jobs_settled_total", **QUEUE) == settled
+        assert metric(shown, "llmqueue_cost_usd_total", **QUEUE, model="gpt") == cost
+        assert metric(shown, "llmqueue_call_duration_seconds_sum", **QUEUE) == total
+        assert metric(shown, "llmqueue_call_duration_seconds_count", **QUEUE) == 6
+        calls = {"model": "gpt", "outcome": "SUCCESS"}
+        assert metric(shown, "llmqueue_calls_total", **QUEUE, **calls) == 7
+    assert metric(shown, "llmqueue_calls_total", **QUEUE, model="m", outcome="RATE") == 1
+
+
+@pytest.mark.parametrize("how", ["another store", "another leader"])
+def test_a_new_beginning_is_one(how: str) -> None:
+    metrics, few = Metrics(), replace(METERS, settled=1)
+    counted(metrics, METERS)
+    if how == "another leader":
+        metrics.forget()
+    epoch = "e2" if how == "another store" else "e1"
+    metrics.planned(member(), PLAN, store([replace(seen(), meters=few)], epoch=epoch))
+    assert metric(text(metrics), "llmqueue_jobs_settled_total", **QUEUE) == 1
 
 
 ABSENT = (

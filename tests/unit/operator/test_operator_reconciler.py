@@ -234,6 +234,25 @@ async def test_forgetting_a_queue(bench: Bench, budget: str | None) -> None:
     assert KEY in bench.store.plans
 
 
+@pytest.mark.parametrize("method", ["scale", "write_status"])
+async def test_a_queue_that_goes_during_its_round_leaves_no_metrics(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Nothing would ever plan it again, nor take its series back."""
+    write = getattr(bench.cluster, method)
+
+    async def meanwhile(*args: Any, **options: Any) -> Any:
+        bench.world.observe(LLMQUEUES, llmqueue("q", **SHARED, version=2), deleted=True)
+        bench.reconciler.forget_queue(KEY, BUDGET)
+        return await write(*args, **options)
+
+    monkeypatch.setattr(bench.cluster, method, meanwhile)
+    await bench.round()
+    assert KEY not in bench.world.queues
+    assert bench.metrics.queues() == {}
+    assert bench.metrics.conditions() == {}
+
+
 async def test_each_reset_of_the_store_is_counted_once(bench: Bench) -> None:
     """Empty, then configured anew; a replica that has just begun to lead has seen none."""
 

@@ -81,9 +81,16 @@ local function books_of(q)
   return known
 end
 
+-- Never a part of a character: what is no UTF-8 could not be read any more.
+local function shortened(name)
+  local most = MOST_NAME_BYTES
+  while #name > most and floor(string.byte(name, most + 1) / 64) == 2 do most = most - 1 end
+  return string.sub(name, 1, most)
+end
+
 -- Field names of a model that was not met in this script under this name.
 local function new_model(known, model)
-  local name = string.sub(string.gsub(model, '\31', ' '), 1, MOST_NAME_BYTES)
+  local name = shortened((string.gsub(model, '\31', ' ')))
   if name == '' then name = 'unknown' end
   local found = known.of[name]
   if not found then
