@@ -16,6 +16,7 @@ import pytest_asyncio
 from cluster.bench import Kube, ProviderPod, Space, node, until
 from cluster.bench.monitored import Monitored, short_alerts
 from cluster.bench.steady import is_valkey
+from llmqueue.endings import end
 from llmqueue.errors import StoreUnavailable
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -53,8 +54,7 @@ async def monitored(cluster_files, prometheus_crds) -> AsyncIterator[Monitored]:
         try:
             yield made
         finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
+            await end(working)
 
 
 async def _work(space: Space) -> None:

@@ -17,6 +17,7 @@ from cluster.bench.prometheus import Alert, Prometheus
 from cluster.bench.release import Release
 from cluster.bench.space import Space
 from cluster.bench.watch import until
+from llmqueue.endings import end
 from support.dashboards import Query, queries
 from support.rendering import CHART
 
@@ -81,8 +82,7 @@ class Monitored:
                 yield found
                 assert not watching.done(), f"nobody watched to the end: {watching.exception()}"
             finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+                await end(watching)
 
     # ------------------------------------------------------------ alerts
 
@@ -140,8 +140,7 @@ class Monitored:
         try:
             yield
         finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            await end(asking)
 
     async def _ask(self, queues: Collection[str]) -> None:
         while True:
