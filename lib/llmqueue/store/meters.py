@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from llmqueue.states import JobState, Severity
 
@@ -144,12 +144,15 @@ def grown(shown: Meters, before: Meters, now: Meters) -> Meters:
 
 def _grown(shown: Any, before: Any, now: Any) -> Any:
     if isinstance(now, Mapping):
-        names = {**shown, **now}
-        return {n: _grown(*(each.get(n, 0) for each in (shown, before, now))) for n in names}
+        new = cast("Mapping[Any, Any]", now)
+        return {
+            name: _grown(shown.get(name, 0), before.get(name, 0), new.get(name, 0))
+            for name in {**shown, **new}
+        }
     if isinstance(now, Distribution):
-        parts = zip(shown.counts, before.counts, now.counts, strict=True)
+        counts = zip(shown.counts, before.counts, now.counts, strict=True)
         total = _grown(shown.total, before.total, now.total)
-        return Distribution(now.bounds, tuple(_grown(*part) for part in parts), total)
+        return Distribution(now.bounds, tuple(_grown(*each) for each in counts), total)
     return shown + max(0, now - before)
 
 
