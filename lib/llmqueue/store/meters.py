@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from llmqueue.states import JobState, Severity
 
@@ -143,17 +143,17 @@ def grown(shown: Meters, before: Meters, now: Meters) -> Meters:
 
 
 def _grown(shown: Any, before: Any, now: Any) -> Any:
-    if isinstance(now, Mapping):
-        new = cast("Mapping[Any, Any]", now)
-        return {
-            name: _grown(shown.get(name, 0), before.get(name, 0), new.get(name, 0))
-            for name in {**shown, **new}
-        }
+    """Of a number, a distribution, or a mapping to numbers."""
+    if isinstance(now, int | float):
+        return shown + max(0, now - before)
     if isinstance(now, Distribution):
         counts = zip(shown.counts, before.counts, now.counts, strict=True)
         total = _grown(shown.total, before.total, now.total)
         return Distribution(now.bounds, tuple(_grown(*each) for each in counts), total)
-    return shown + max(0, now - before)
+    return {
+        name: _grown(shown.get(name, 0), before.get(name, 0), now.get(name, 0))
+        for name in {**shown, **now}
+    }
 
 
 def _distribution(milliseconds: Mapping[str, int], bounds: Sequence[float]) -> Distribution:
