@@ -85,7 +85,8 @@ class Reconciler:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._gatherer = Gatherer(parts.world)
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, tuple[str, Memory]] = {}
+        """Budget → its Redis connection, and what is remembered of it there."""
         self._written: dict[str, _Written] = {}
         self._removals = Removals()
 
@@ -153,8 +154,8 @@ class Reconciler:
 
     def _plan(self, group: Group, sight: Sight, now: float) -> Plan:
         snapshot = self._gatherer.gather(group, sight, time.time())
-        memory = self._memories.get(group.name)
-        if memory is None:
+        connection, memory = self._memories.get(group.name, ("", None))
+        if memory is None or connection != group.connection:
             memory = self._gatherer.seed(group, snapshot, now)
         known = {member.key for member in group.members}
         memory = self._gatherer.seed_new(group, snapshot, memory, now)
@@ -162,7 +163,7 @@ class Reconciler:
             self._parts.metrics.resets.update(member.key for member in group.members)
         made = plan(snapshot, memory, now)
         kept = {key: each for key, each in made.memory.queues.items() if key in known}
-        self._memories[group.name] = replace(made.memory, queues=kept)
+        self._memories[group.name] = group.connection, replace(made.memory, queues=kept)
         return made
 
     async def _mark(self, group: Group, made: Plan, sight: Sight) -> LlmqueueError | None:

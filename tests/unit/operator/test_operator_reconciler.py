@@ -274,6 +274,22 @@ async def test_each_reset_of_the_store_is_counted_once(bench: Bench) -> None:
     assert await look("e4") == 2
 
 
+async def test_a_queue_that_moves_to_another_redis_has_lost_nothing(bench: Bench) -> None:
+    """Who is on call for Redis sleeps on; a reset of the new one is one."""
+    for connection, epoch, resets in (
+        ("default", "e1", 0),
+        ("other", None, 0),
+        ("other", "e2", 0),
+        ("other", "e3", 1),
+    ):
+        raw = llmqueue("q", **SHARED, version=int(bench.now), redis={"connection": connection})
+        bench.world.observe(LLMQUEUES, raw)
+        sight = Sight(store([seen(KEY, ready=1)], epoch=epoch))
+        await bench.reconciler.reconcile(BUDGET, bench.reconciler.assembly(BUDGET), sight)
+        bench.now += 1
+        assert bench.metrics.resets[KEY] == resets, (connection, epoch)
+
+
 async def test_every_pause_concerns_a_queue_whose_key_is_not_known(bench: Bench) -> None:
     sight = Sight(
         store([seen(KEY, ready=1)], pauses=[pause("AUTH", key="k"), pause("QUOTA", key="l")])
