@@ -72,16 +72,21 @@ class Lookout:
         self._away_since: dict[str, float] = {}
         """Budget → since when it cannot be seen."""
         self._metered_at: dict[str, float] = {}
+        self._failing: dict[str, tuple[str, StoreError]] = {}
+        """Budget → connection that is to blame: budgets are looked at in turn, and of a cluster a part
+        may be away."""
 
     def forget(self, budget: str | None = None) -> None:
         """Write the configuration of this budget, or of all, anew."""
         if budget is None:
             self._configured.clear()
             self._metered_at.clear()
+            self._failing.clear()
         else:
             self._configured.pop(budget, None)
             self._away_since.pop(budget, None)
             self._metered_at.pop(budget, None)
+            self._failing.pop(budget, None)
 
     async def look(
         self, groups: Iterable[Group], horizon: Callable[[Group], float]
@@ -121,8 +126,19 @@ class Lookout:
             store, {name: s for name, s in horizons.items() if name not in failed}
         )
         found = {name: failed.get(name) or seen[name] for name in names}
-        self._tell(connection, next(filter(_is_of_the_connection, found.values()), None))
+        self._tell(connection, self._failure_of(connection, found))
         return {name: self._sight(name, each) for name, each in found.items()}
+
+    def _failure_of(
+        self, connection: str, found: Mapping[str, BudgetSnapshot | StoreError]
+    ) -> StoreError | None:
+        """What stops any of its budgets, also one that was not looked at now."""
+        for name, each in found.items():
+            if _is_of_the_connection(each):
+                self._failing[name] = (connection, each)
+            else:
+                self._failing.pop(name, None)
+        return next((e for name, e in self._failing.values() if name == connection), None)
 
     def _sight(self, budget: str, found: BudgetSnapshot | StoreError) -> Sight:
         if isinstance(found, StoreError):

@@ -210,10 +210,7 @@ class Metrics:
         """Its settings were looked at. `warnings` None: it told none, those of before hold."""
         known = self._stores.get(connection, SeenStore())
         problem, looked = StoreProblem.of(error) if error else None, known.looked
-        if problem is None and (
-            looked is StoreProblem.UNREACHABLE
-            or self._clock() - known.looked_at > LOOK_HOLDS_SECONDS
-        ):
+        if problem is None and self._clock() - known.looked_at > LOOK_HOLDS_SECONDS:
             looked = None
         self._stores[connection] = replace(
             known,

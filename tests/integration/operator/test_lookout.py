@@ -323,6 +323,20 @@ async def test_each_look_at_a_connection_of_the_settings_is_told_of(
     assert bench.told == [("default", type(None))]
 
 
+async def test_a_connection_is_all_right_when_all_its_budgets_are(
+    bench: Bench, store: RedisStore
+) -> None:
+    """They are looked at in turn, and a part of a cluster may be away: no alert would ever last."""
+    await bench.one(group())
+    await store._redis.client.config_set("maxmemory", 1)
+    await bench.one(group("new"))
+    await bench.one(group())
+    assert bench.told[-2:] == [("default", StoreUnavailable)] * 2
+    await store._redis.client.config_set("maxmemory", 0)
+    await bench.one(group("new"))
+    assert bench.told[-1] == ("default", type(None))
+
+
 async def test_a_budget_with_spoiled_keys_is_not_the_connections_fault(
     bench: Bench, store: RedisStore
 ) -> None:

@@ -417,8 +417,8 @@ def test_what_is_wrong_with_a_store(how: str, error: Any, problem: set[str]) -> 
 
 
 def test_who_answers_can_be_reached() -> None:
-    """A good look ends an old check's silence, and the other way round; a wrong setting is ended
-    by a good check only."""
+    """A good look ends an old check's silence, what looks found only a good look: a check asks one
+    server of perhaps many. A wrong setting is ended by a good check only."""
     now = [0.0]
     metrics = Metrics(clock=lambda: now[0])
     metrics.checked_store("default", AWAY)
@@ -426,6 +426,8 @@ def test_who_answers_can_be_reached() -> None:
     assert problems(metrics) == (1, set())
     metrics.looked_at_store("default", AWAY)
     metrics.checked_store("default", None)
+    assert problems(metrics) == (0, {"unreachable"})
+    metrics.looked_at_store("default", None)
     assert problems(metrics) == (1, set())
     metrics.checked_store("default", WRONG)
     metrics.looked_at_store("default", None)
