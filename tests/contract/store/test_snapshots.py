@@ -209,3 +209,27 @@ async def test_rights_that_are_missing(server: ValkeyServer) -> None:
 
 async def a_claim(store: RedisStore) -> None:
     await store.claim(ClaimRequest("default/a", "w:1", 1))
+
+
+async def test_the_oldest_of_those_that_come_next(bench: StoreBench) -> None:
+    """Whoever's turn it is, and of what waits: a job that was handed in for later waits since it is
+    due."""
+
+    async def oldest() -> float:
+        found = await bench.store.snapshot(bench.queue, horizon_seconds=0)
+        return found.queues[0].oldest_ready_seconds
+
+    assert await oldest() == 0
+    await bench.enqueue(tenant="late", delay_seconds=30)
+    await bench.enqueue(tenant="a", feature="x")
+    await bench.advance(20)
+    await bench.enqueue(tenant="a", feature="y")
+    await bench.enqueue(tenant="b")
+    assert await oldest() == pytest.approx(20, abs=0.5)
+    await bench.run_one()  # of a: now it is the turn of b
+    assert await oldest() == pytest.approx(0, abs=0.5)
+    await bench.advance(15)
+    assert await oldest() == pytest.approx(15, abs=0.5)
+    await bench.run_one()
+    await bench.run_one()
+    assert await oldest() == pytest.approx(0, abs=5.5), "not 35: it is due since 5 s at most"

@@ -10,6 +10,7 @@
 --   d possible duplicate  A automatic retries of unknown outcomes  no,nt,nm retries by class
 --   m why it ended  E ended at  g it is not ready, yet its list entry is still there  G payload: memory is due
 --   bi its batch  Y nano-USD of records that were dropped  rs ready since (where not since c)
+--   ws waits since (where not since c: it was delayed at first, or was given a new start)
 -- of a handler job also (its hash describes the call that is open):
 --   H handler  O open call "number name"  N last finished call "fence number"  J has a journal
 --   Q names of calls whose outcome is unknown  W waits for the budget "since fence"  F failures reported
@@ -136,7 +137,11 @@ function J.move(job, to, fields)
   end
   if held then hand(job.q, job.w or '', -1) end
   local args = {'s', to}
-  if to == 'R' then args[3], args[4] = 'rs', now end
+  if to == 'R' then
+    args[3], args[4] = 'rs', now
+    local begins = from == 'X' or from == 'V' or from == 'D' and not job.r
+    if begins then args[5], args[6] = 'ws', now end
+  end
   for name, value in pairs(fields or {}) do
     args[#args + 1], args[#args + 2] = name, value
     job[name] = value

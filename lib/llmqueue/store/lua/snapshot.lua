@@ -9,6 +9,28 @@ local epoch = call('HGET', KEYS[1], 'epoch')
 if not C or not epoch then return encode({epoch = false}) end
 H.run()
 
+local MOST_TENANTS, MOST_FEATURES = 16, 4
+
+-- Since when the job that waits longest does: of the jobs that come next, of many tenants and features
+-- those whose turn is near.
+local function oldest_ready(q)
+  local oldest
+  for band = 0, 3 do
+    local ids = call('ZRANGE', key('front', q, band), 0, 0)
+    for _, tenant in ipairs(call('LRANGE', key('lanes', q, band), 0, MOST_TENANTS - 1)) do
+      for _, feature in ipairs(call('LRANGE', key('lanes', q, band, tenant), 0, MOST_FEATURES - 1)) do
+        ids[#ids + 1] = call('LINDEX', J.ready_list(q, band, tenant, feature), 0) or nil
+      end
+    end
+    for _, id in ipairs(ids) do
+      local got = call('HMGET', P .. 'j:' .. id, 'ws', 'c')
+      local since = tonumber(got[1] or got[2])
+      if since and (not oldest or since < oldest) then oldest = since end
+    end
+  end
+  return oldest
+end
+
 local STATES = {'R', 'D', 'L', 'S', 'V', 'F', 'X', 'C', 'E'}
 local queues, workers = {}, {}
 for _, q in ipairs(C.queues) do
@@ -19,19 +41,7 @@ for _, q in ipairs(C.queues) do
     local waiting, parked = N.waiting(q)
     local states = {}
     for _, s in ipairs(STATES) do states[s] = J.count(q, s) end
-    local oldest
-    for band = 0, 3 do
-      local ids = call('ZRANGE', key('front', q, band), 0, 0)
-      local tenant = call('LINDEX', key('lanes', q, band), 0)
-      if tenant then
-        local feature = call('LINDEX', key('lanes', q, band, tenant), 0)
-        ids[#ids + 1] = call('LINDEX', J.ready_list(q, band, tenant, feature), 0) or nil
-      end
-      for _, id in ipairs(ids) do
-        local created = tonumber(call('HGET', P .. 'j:' .. id, 'c'))
-        if created and (not oldest or created < oldest) then oldest = created end
-      end
-    end
+    local oldest = oldest_ready(q)
     local reviewed = J.count(q, 'V') > 0 and call('ZRANGE', key('review', q), 0, 0, 'WITHSCORES')[2]
     queues[#queues + 1] = {queue = q, bytes = J.count(q, 'bytes'),
       estimate = tonumber(J.stat(q, 'inr')), review_ms = reviewed and now - reviewed or nil,
