@@ -137,7 +137,9 @@ def test_who_scrapes(policy: str) -> None:
 
 def test_what_the_operator_reaches() -> None:
     dns, rest = named("NetworkPolicy", POLICIES)[OPERATOR]["egress"]
-    assert {(each["port"], each["protocol"]) for each in dns["ports"]} == {(53, "UDP"), (53, "TCP")}
+    assert {(each["port"], each["protocol"]) for each in dns["ports"]} == {
+        (port, protocol) for port in (53, 5353) for protocol in ("UDP", "TCP")
+    }
     assert [each["port"] for each in rest["ports"]] == [443, 6443, 6379, 26379]
     assert "to" not in rest
 
@@ -147,7 +149,7 @@ def test_what_helm_test_reaches() -> None:
     policy = named("NetworkPolicy", POLICIES)[CHECK]
     assert "ingress" not in policy
     dns, operator, redis = policy["egress"]
-    assert {each["port"] for each in dns["ports"]} == {53}
+    assert {each["port"] for each in dns["ports"]} == {53, 5353}
     (peer,) = operator["to"]
     assert selected(peer["podSelector"]) == {"operator"}
     assert operator["ports"] == [{"port": "metrics"}]

@@ -79,6 +79,29 @@ async def test_an_upgrade_never_puts_a_trial_valkey_in_place_of_a_redis(kube: Ku
         assert not await release.pods("trial-valkey")
 
 
+async def test_an_upgrade_never_leaves_the_trial_valkeys_volume(kube: Kube) -> None:
+    async with Space(kube, "chart", valkey=False) as space:
+        release = Release(space)
+        await release.install(NO_CRD)
+        (service,) = [
+            each
+            for each in await release.objects("services")
+            if each["metadata"]["name"] == "llmqueue-trial-valkey"
+        ]
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "kept", "labels": service["metadata"]["labels"]},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        await kube.apply(volume, namespace=space.name)
+        with pytest.raises(CommandFailed, match="keeps its jobs in a volume"):
+            await release.upgrade(NO_CRD)
+
+
 async def _generations(release: Release) -> dict[str, int]:
     found = await release.objects("deployments")
     return {each["metadata"]["name"]: each["metadata"]["generation"] for each in found}

@@ -7,6 +7,10 @@ to refuse: what is rendered never depends on it. By labels, since a name may be 
 {{- if and (gt (int $operators) 0) (eq (int $trials) 0) -}}
 {{- fail "this release has a Redis of its own, and these values name none: its jobs would stay there, unseen. Give redis.url or redis.existingSecret again, all values by -f, or upgrade with --reset-then-reuse-values" -}}
 {{- end -}}
+{{- $volumes := include "llmqueue.count" (list . "trial-valkey" "v1" "PersistentVolumeClaim") -}}
+{{- if and (gt (int $volumes) 0) (not .Values.trialValkey.persistence.enabled) -}}
+{{- fail "the trial Valkey of this release keeps its jobs in a volume, and these values have none: they would be unseen. Give trialValkey.persistence.enabled=true again, or upgrade with --reset-then-reuse-values; to start anew delete the PersistentVolumeClaim first" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
