@@ -76,7 +76,11 @@ async def test_operator_and_workers_are_scraped(monitored: Monitored) -> None:
         jobs = sorted(each.labels["job"] for each in targets if each.up)
         return jobs == ["llmqueue-operator", "llmqueue-operator", "llmqueue-worker"]
 
-    await until("two operators and a worker are scraped", all_up, seconds=60)
+    try:
+        await until("two operators and a worker are scraped", all_up, seconds=90)
+    except AssertionError:
+        print("targets:", *await prometheus.targets(), sep="\n")
+        raise
     (ready,) = await prometheus.query(f'llmqueue_condition{{queue="{BUSY}", type="Ready"}}')
     assert ready.labels["namespace"] == space.name
     assert "exported_namespace" not in ready.labels

@@ -77,6 +77,7 @@ class Monitored:
             await release.install(values(space, alerts))
             found = cls(space, release, prometheus)
             await until("all rules are evaluated", found._evaluated, seconds=60)
+            await until("the leader is scraped", found._scraped, seconds=60)
             watching = asyncio.create_task(found._watch())
             try:
                 yield found
@@ -112,6 +113,9 @@ class Monitored:
         rules = await self.prometheus.rules()
         assert not [problem for problem in rules.values() if problem not in ("", "not yet")], rules
         return set(rules) == set(default_alerts()) and not any(rules.values())
+
+    async def _scraped(self) -> bool:
+        return bool(await self.prometheus.query("llmqueue_operator_leading == 1"))
 
     async def _watch(self) -> None:
         since: dict[tuple[str, ...], float] = {}

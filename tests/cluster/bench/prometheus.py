@@ -74,6 +74,7 @@ class Prometheus:
             _, outside = await space.reach(objects.NAME, objects.PORT, seconds=START_SECONDS)
             self.url = f"http://{outside}"
             await until("Prometheus is ready", self._ready, seconds=START_SECONDS)
+            await until("its reloader watches", self._watches, seconds=START_SECONDS)
         except BaseException as exc:
             await self.__aexit__(type(exc))
             raise
@@ -142,6 +143,17 @@ class Prometheus:
         except httpx2.TransportError:
             return False
         return response.status_code == 200
+
+    async def _watches(self) -> bool:
+        """What changes before is seen minutes later: its first try may come before Prometheus."""
+        try:
+            log = await self._space.kube.run(
+                *("-n", self._space.name, "logs", f"prometheus-{objects.NAME}-0"),
+                *("-c", "config-reloader"),
+            )
+        except CommandFailed:
+            return False
+        return "started watching config file" in log
 
     async def _ask(self, what: str, **parameters: str) -> Any:
         response = await self._client.get(f"{self.url}/api/v1/{what}", params=parameters)
