@@ -12,7 +12,7 @@ import yaml
 from support.debianprograms import debian_program
 from support.rendering import CHART, ROOT
 
-EXAMPLE = ROOT / "examples" / "alertmanager.yaml"
+EXAMPLE = ROOT / "examples" / "monitoring" / "alertmanager.yaml"
 ALERTS: dict[str, dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text())["rules"][
     "alerts"
 ]
