@@ -15,7 +15,7 @@ READY := .venv/.ready
 # Two, since tests watch rates: more on two cores would measure the machine.
 TEST_WORKERS ?= 2
 STEADY_TEST_WORKERS ?= 2
-CLUSTER_TEST_WORKERS ?= 3
+CLUSTER_TEST_WORKERS ?= 2
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster.tool
 PYTEST := $(BIN)/coverage run -m pytest --no-header
 
