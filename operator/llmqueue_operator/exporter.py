@@ -45,7 +45,11 @@ _PLANNED: tuple[tuple[str, str, Callable[[SeenQueue], float | None]], ...] = (
     ),
 )
 _SEEN: tuple[tuple[str, str, Callable[[QueueSnapshot], float | None]], ...] = (
-    ("oldest_ready_seconds", "How long the oldest of the jobs that come next has waited.", lambda q: q.oldest_ready_seconds),
+    (
+        "oldest_ready_seconds",
+        "How long the oldest of the jobs that come next has waited.",
+        lambda q: q.oldest_ready_seconds,
+    ),
     ("jobs_held_back", "Ready jobs that limits of tenants and bands keep.", lambda q: q.held_back),
     ("tenants_waiting", "Tenants with ready jobs.", lambda q: q.tenants_waiting),
     ("tenants_parked", "Of these, those at a limit of their own.", lambda q: q.tenants_parked),

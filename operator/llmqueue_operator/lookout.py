@@ -73,8 +73,8 @@ class Lookout:
         """Budget → since when it cannot be seen."""
         self._metered_at: dict[str, float] = {}
         self._failing: dict[str, tuple[str, StoreError]] = {}
-        """Budget → connection that is to blame: budgets are looked at in turn, and of a cluster a part
-        may be away."""
+        """Budget → connection that is to blame: budgets are looked at in turn, and of a cluster a
+        part may be away."""
 
     def forget(self, budget: str | None = None) -> None:
         """Write the configuration of this budget, or of all, anew."""
