@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard
 
-from tools.dashboards.panels import DATASOURCE
+from tools.dashboards.panels import DATASOURCE, Panel
 
 TAG = "llmqueue"
 QUEUES = 'namespace=~"$namespace", queue=~"$queue"'
@@ -66,5 +66,14 @@ def frame(
     return made.link(others.tags([TAG]).include_vars(True).keep_time(True))
 
 
-def row(title: str) -> build.Row:
-    return build.Row(title)
+def filled(
+    made: build.Dashboard, first: Iterable[Panel], rows: Mapping[str, Iterable[Panel]]
+) -> build.Dashboard:
+    """The dashboard with panels: what answers first, then rows by title."""
+    for panel in first:
+        made.with_panel(panel)
+    for title, panels in rows.items():
+        made.with_row(build.Row(title))
+        for panel in panels:
+            made.with_panel(panel)
+    return made

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grafana_foundation_sdk.builders import dashboard as build
 
-from tools.dashboards.frame import QUEUES, frame, queue_choices, row
+from tools.dashboards.frame import QUEUES, filled, frame, queue_choices
 from tools.dashboards.panels import GREEN, YELLOW, Panel, lines, number, rows
 
 RANGE = "[$__range]"
@@ -22,15 +22,8 @@ def money() -> build.Dashboard:
         queue_choices(),
         alerts='namespace=~"$namespace"',
     )
-    for panel in (*_answers(), *_cost()):
-        made.with_panel(panel)
-    made.with_row(row("Tokens"))
-    for panel in _tokens():
-        made.with_panel(panel)
-    made.with_row(row("Paid for nothing"))
-    for panel in _lost():
-        made.with_panel(panel)
-    return made
+    below = {"Tokens": _tokens(), "Paid for nothing": _lost()}
+    return filled(made, (*_answers(), *_cost()), below)
 
 
 def _total(metric: str, *matchers: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grafana_foundation_sdk.builders import dashboard as build
 
-from tools.dashboards.frame import choice, frame, row
+from tools.dashboards.frame import choice, filled, frame
 from tools.dashboards.panels import GREEN, RED, YELLOW, Panel, lines, number, rows, states
 
 # Facts of queues have the queue's namespace: the job tells whose operator exported them.
@@ -30,17 +30,8 @@ def operator_board() -> build.Dashboard:
         ],
         alerts='namespace=~"$namespace"',
     )
-    for panel in _answers():
-        made.with_panel(panel)
-    for title, panels in (
-        ("Redis", _stores()),
-        ("Planning", _planning()),
-        ("Process", _process()),
-    ):
-        made.with_row(row(title))
-        for panel in panels:
-            made.with_panel(panel)
-    return made
+    below = {"Redis": _stores(), "Planning": _planning(), "Process": _process()}
+    return filled(made, _answers(), below)
 
 
 def _answers() -> Iterator[Panel]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grafana_foundation_sdk.builders import dashboard as build
 
-from tools.dashboards.frame import QUEUES, frame, queue_choices, row
+from tools.dashboards.frame import QUEUES, filled, frame, queue_choices
 from tools.dashboards.panels import (
     GREEN,
     RED,
@@ -30,15 +30,8 @@ def overview() -> build.Dashboard:
         queue_choices(),
         alerts='namespace=~"$namespace"',
     )
-    for panel in (*_answers(), _table(), *_reasons()):
-        made.with_panel(panel)
-    made.with_row(row("Jobs"))
-    for panel in _jobs():
-        made.with_panel(panel)
-    made.with_row(row("Provider and workers"))
-    for panel in _provider():
-        made.with_panel(panel)
-    return made
+    below = {"Jobs": _jobs(), "Provider and workers": _provider()}
+    return filled(made, (*_answers(), _table(), *_reasons()), below)
 
 
 def _answers() -> Iterator[Panel]:

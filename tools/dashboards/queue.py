@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grafana_foundation_sdk.builders import dashboard as build
 
-from tools.dashboards.frame import frame, queue_choices, row
+from tools.dashboards.frame import filled, frame, queue_choices
 from tools.dashboards.panels import (
     GREEN,
     RED,
@@ -31,17 +31,8 @@ def queue() -> build.Dashboard:
         queue_choices(several=False),
         alerts='namespace="$namespace", queue=~"$queue|"',
     )
-    for panel in (*_answers(), *_reasons()):
-        made.with_panel(panel)
-    for title, panels in (
-        ("Limits and provider", _limits()),
-        ("Jobs", _jobs()),
-        ("Workers", _workers()),
-    ):
-        made.with_row(row(title))
-        for panel in panels:
-            made.with_panel(panel)
-    return made
+    below = {"Limits and provider": _limits(), "Jobs": _jobs(), "Workers": _workers()}
+    return filled(made, (*_answers(), *_reasons()), below)
 
 
 def _answers() -> Iterator[Panel]:
