@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from llmqueue.families import Samples, counter, histogram
 from llmqueue.store.meters import Distribution, Meters
-from llmqueue_operator.families import QUEUE_LABELS, Samples, counter, histogram
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+QUEUE_LABELS = ("namespace", "queue")
 _NANO = 1e9
 Label = TypeVar("Label", bound=str)
 _SINGLE: tuple[tuple[str, str, Callable[[Meters], int]], ...] = (

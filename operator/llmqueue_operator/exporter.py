@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from llmqueue import __version__
+from llmqueue.families import Samples, counter, gauge, histogram, registry_of
 from llmqueue.job import BAND_NAMES
 from llmqueue.store.meters import Distribution
 from llmqueue.store.snapshots import BudgetSnapshot, QueueSnapshot
-from llmqueue_operator.exported_meters import meter_families
-from llmqueue_operator.families import QUEUE_LABELS, Samples, counter, gauge, histogram
+from llmqueue_operator.exported_meters import QUEUE_LABELS, meter_families
 from llmqueue_operator.metrics import BUCKETS_SECONDS, Metrics, SeenQueue, StoreProblem
 
 if TYPE_CHECKING:
@@ -270,9 +270,4 @@ def _jobs(queues: Sequence[tuple[SeenQueue, QueueSnapshot]]) -> Iterator[Metric]
 
 def registry(metrics: Metrics) -> CollectorRegistry:
     """A registry that holds these metrics and those of the process."""
-    from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415
-
-    found = CollectorRegistry()
-    found.register(Exporter(metrics))
-    ProcessCollector(registry=found)
-    return found
+    return registry_of(Exporter(metrics))

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from llmqueue import __version__
+from llmqueue.families import Samples, counter, gauge, histogram, registry_of
 from llmqueue.states import OutcomeClass, RefusalReason, WaitReason
+from llmqueue.store.meters import Distribution
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from llmqueue_worker.batching import Batcher
     from llmqueue_worker.inflight import InFlight
 
-PREFIX = "llmqueue_worker_"
+PREFIX = "worker_"
 BUCKETS_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 240.0, 600.0)
 
 
@@ -86,7 +88,7 @@ class Exporter:
             ("heartbeat_failures", "Heartbeats without an answer.", stats.beat_failures),
             ("leases_lost", "Leases that were taken away.", stats.leases_lost),
         ):
-            yield _counter(name, text, None, {"": value})
+            yield counter(PREFIX + name, text, {(): value})
         batchers = stats.batchers
         for name, text, values in (
             ("store_batches", "Answered scripts.", {k: b.batches for k, b in batchers.items()}),
@@ -96,51 +98,33 @@ class Exporter:
             yield _counter(name, text, "request", values)
 
     def _gauges(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import GaugeMetricFamily  # noqa: PLC0415
-
         stats = self._stats
-        info = GaugeMetricFamily(PREFIX + "info", "1, with the version.", labels=["version"])
-        info.add_metric([__version__], 1)
-        yield info
-        yield GaugeMetricFamily(PREFIX + "slots", "Attempts at once.", stats.in_flight.slots)
-        yield GaugeMetricFamily(PREFIX + "in_flight", "Attempts held.", len(stats.in_flight))
+        yield gauge(PREFIX + "info", "1, with the version.", {(__version__,): 1}, "version")
+        yield gauge(PREFIX + "slots", "Attempts at once.", {(): stats.in_flight.slots})
+        yield gauge(PREFIX + "in_flight", "Attempts held.", {(): len(stats.in_flight)})
         if (age := stats.last_claim_age) is not None:
-            yield GaugeMetricFamily(
+            yield gauge(
                 PREFIX + "last_claim_age_seconds",
                 "Since the last answered claim; absent before the first.",
-                age,
+                {(): age},
             )
 
     def _durations(self) -> Metric:
-        from prometheus_client.metrics_core import HistogramMetricFamily  # noqa: PLC0415
-
-        total, buckets = 0, list[tuple[str, float]]()
-        bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
-        for bound, count in zip(bounds, self._stats.durations, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(
+        stats = self._stats
+        durations = Distribution(BUCKETS_SECONDS, tuple(stats.durations), stats.duration_sum)
+        return histogram(
             PREFIX + "attempt_duration_seconds",
             "From the grant to the end of the call.",
-            buckets=buckets,
-            sum_value=self._stats.duration_sum,
+            {(): durations},
         )
 
 
-def _counter(name: str, text: str, label: str | None, values: Mapping[Any, int]) -> Metric:
-    from prometheus_client.metrics_core import CounterMetricFamily  # noqa: PLC0415
-
-    family = CounterMetricFamily(PREFIX + name, text, labels=[label] if label else [])
-    for value, count in list(values.items()):
-        family.add_metric([str(value)] if label else [], count)
-    return family
+def _counter(name: str, text: str, label: str, values: Mapping[Any, int]) -> Metric:
+    # A copy: the loop counts on while this is read.
+    counts: Samples = {(str(value),): count for value, count in list(values.items())}
+    return counter(PREFIX + name, text, counts, label)
 
 
 def registry(stats: Stats) -> CollectorRegistry:
     """A registry that holds these metrics and those of the process (memory, CPU, start)."""
-    from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415
-
-    found = CollectorRegistry()
-    found.register(Exporter(stats))
-    ProcessCollector(registry=found)
-    return found
+    return registry_of(Exporter(stats))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from llmqueue.store.meters import Distribution
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
 PREFIX = "llmqueue_"
-QUEUE_LABELS = ("namespace", "queue")
 Samples = Mapping[tuple[str, ...], float]
 """Values of the labels → value."""
 
@@ -48,3 +49,13 @@ def histogram(
             buckets.append((bound, below))
         family.add_metric(key, buckets, value.total)
     return family
+
+
+def registry_of(collector: Collector) -> CollectorRegistry:
+    """A registry that holds its metrics and those of the process (memory, CPU, start)."""
+    from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415
+
+    found = CollectorRegistry()
+    found.register(collector)
+    ProcessCollector(registry=found)
+    return found
