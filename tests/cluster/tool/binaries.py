@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cluster.tool import layout
@@ -18,21 +19,15 @@ _MODULE = layout.DEFINITIONS / "kubernetes"
 _ETCD = "go.etcd.io/etcd/server/v3"
 _DNS = layout.DEFINITIONS / "dns"
 _TOOLS = ("kubectl", "helm")
-_STAMP = layout.BIN / ".stamp"
 
 
 def provide() -> None:
     """Fills `.cluster/bin`; costs nothing where it is filled already."""
     provide_tools()
-    programs = [package.rpartition("/")[2] for package in _packages()]
-    stamp = digest(_MODULE / "go.mod", _MODULE / "go.sum")
-    if stamped(_STAMP) != stamp or not all_there([*programs, "etcd"]):
-        _build()
-        _STAMP.write_text(stamp)
-    dns_stamp, dns = layout.BIN / ".stamp-dns", digest(*sorted(_DNS.iterdir()))
-    if not (layout.BIN / "coredns").exists() or stamped(dns_stamp) != dns:
-        _build_dns()
-        dns_stamp.write_text(dns)
+    programs = [layout.BIN / package.rpartition("/")[2] for package in _packages()]
+    made = [*programs, layout.BIN / "etcd"]
+    renew("kubernetes", made, _build, sources=(_MODULE / "go.mod", _MODULE / "go.sum"))
+    renew("dns", [layout.BIN / "coredns"], _build_dns, sources=sorted(_DNS.iterdir()))
 
 
 def provide_tools() -> None:
@@ -48,18 +43,22 @@ def oldest_helm() -> Path:
 
 
 def _provide_fetched(name: str, programs: dict[str, Path]) -> None:
-    """Several processes may ask at once."""
+    pin = layout.DEFINITIONS / f"{name}.txt"
+    renew(name, programs.values(), lambda: _fetch(pin, programs), sources=(pin,))
+
+
+def renew(
+    name: str, made: Iterable[Path], make: Callable[[], None], *, sources: Iterable[Path]
+) -> None:
+    """Makes what is missing, or was made of other sources. Several processes may ask at once."""
     layout.BIN.mkdir(parents=True, exist_ok=True)
-    pin, stamp = layout.DEFINITIONS / f"{name}.txt", layout.BIN / f".stamp-{name}"
-    with (layout.HOME / "tools.lock").open("w") as lock:
+    stamp, digest = layout.BIN / f".stamp-{name}", _digest(sources)
+    with (layout.HOME / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if stamped(stamp) != digest(pin) or not all(each.exists() for each in programs.values()):
-            _fetch(pin, programs)
-            stamp.write_text(digest(pin))
-
-
-def stamped(file: Path) -> str:
-    return file.read_text() if file.exists() else ""
+        known = stamp.exists() and stamp.read_text() == digest
+        if not known or not all(each.exists() for each in made):
+            make()
+            stamp.write_text(digest)
 
 
 def compiled(
@@ -151,10 +150,6 @@ def _pip(command: str, *arguments: str | Path) -> None:
     run(sys.executable, "-m", "pip", "--quiet", command, "--require-hashes", *arguments)
 
 
-def all_there(programs: list[str] | tuple[str, ...]) -> bool:
-    return all((layout.BIN / program).exists() for program in programs)
-
-
 def _required(pattern: str) -> str:
     found = re.search(pattern, (_MODULE / "go.mod").read_text(), re.MULTILINE)
     assert found is not None
@@ -165,5 +160,5 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def digest(*paths: Path) -> str:
+def _digest(paths: Iterable[Path]) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

@@ -11,7 +11,6 @@ from cluster.tool.errors import CommandFailed, Incapable
 _PROMETHEUS = layout.DEFINITIONS / "prometheus"
 _OPERATOR = layout.DEFINITIONS / "prometheus-operator"
 _OPERATOR_SOURCE = "github.com/prometheus-operator/prometheus-operator"
-_STAMP = layout.BIN / ".stamp-prometheus"
 PROGRAMS = ("prometheus", "prometheus-operator", "prometheus-config-reloader")
 # Of the ten those that the operator asks for, and that monitors and rules are made of.
 _CRDS = ("podmonitors", "probes", "prometheuses", "prometheusrules", "servicemonitors")
@@ -21,14 +20,19 @@ _TAGS = "remove_all_sd,enable_kubernetes_sd"
 
 def provide() -> None:
     """Fills `.cluster/bin` and the folder of the CRDs; costs nothing where they are filled."""
-    stamp = binaries.digest(
-        *(module / name for module in (_PROMETHEUS, _OPERATOR) for name in ("go.mod", "go.sum"))
+    binaries.renew(
+        "prometheus",
+        [*(layout.BIN / program for program in PROGRAMS), layout.PROMETHEUS_CRDS],
+        _make,
+        sources=[
+            module / name for module in (_PROMETHEUS, _OPERATOR) for name in ("go.mod", "go.sum")
+        ],
     )
-    known = binaries.stamped(_STAMP) == stamp
-    if not known or not binaries.all_there(PROGRAMS) or not layout.PROMETHEUS_CRDS.exists():
-        _build()
-        _copy_crds()
-        _STAMP.write_text(stamp)
+
+
+def _make() -> None:
+    _build()
+    _copy_crds()
 
 
 def _build() -> None:

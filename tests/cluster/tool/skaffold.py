@@ -3,7 +3,6 @@
 The program is large: it takes a dozen minutes of one processor, and drives Helm 3 only.
 """
 
-import fcntl
 import json
 import re
 from pathlib import Path
@@ -30,14 +29,8 @@ def schema(version: str) -> Path:
 
 def program() -> Path:
     """The built program, kept in `.cluster/bin`. Raises Incapable where it can't be had."""
-    layout.BIN.mkdir(parents=True, exist_ok=True)
-    target, stamp = layout.BIN / "skaffold", layout.BIN / ".stamp-skaffold"
-    with (layout.HOME / "skaffold.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        sums = (_MODULE / "go.sum").read_text()
-        if not target.exists() or not stamp.exists() or stamp.read_text() != sums:
-            _build(target)
-            stamp.write_text(sums)
+    target = layout.BIN / "skaffold"
+    binaries.renew("skaffold", [target], lambda: _build(target), sources=[_MODULE / "go.sum"])
     return target
 
 
