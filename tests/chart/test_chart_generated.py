@@ -10,7 +10,8 @@ import pytest
 import yaml
 from tools import chart
 
-from support.rendering import ROOT, rendered
+from support.checkout import ROOT
+from support.rendering import rendered
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.rendering import ROOT, rendered
+from support.checkout import ROOT
+from support.rendering import rendered
 
 Object = dict[str, Any]
 Right = tuple[str, str, str]

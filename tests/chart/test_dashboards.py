@@ -10,13 +10,13 @@ import pytest
 import yaml
 from tools.dashboards.__main__ import BOARDS, main
 
+from support.checkout import ROOT
 from support.dashboards import boards, panels, queries
 from support.debianprograms import debian_program
 from support.rendering import rendered
 from support.rulecases import checked
 
 FOLDER = Path("charts/llmqueue/dashboards")
-ROOT = Path(__file__).parents[2]
 SHOWN = [(name, panel) for name, board in boards().items() for panel in panels(board)]
 IDS = [f"{name}-{panel['title']}" for name, panel in SHOWN]
 

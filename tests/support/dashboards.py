@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[2] / "charts" / "llmqueue" / "dashboards"
+from support.checkout import ROOT
+
+FOLDER = ROOT / "charts" / "llmqueue" / "dashboards"
 DEFAULTS = {
     "namespace": ".*",
     "queue": ".*",

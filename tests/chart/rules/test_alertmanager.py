@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from support.checkout import ROOT
 from support.debianprograms import debian_program
-from support.rendering import CHART, ROOT
+from support.rendering import CHART
 
 EXAMPLE = ROOT / "examples" / "monitoring" / "alertmanager.yaml"
 ALERTS: dict[str, dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text())["rules"][

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from support.checkout import ROOT
 from support.dashboards import queries
-from support.rendering import CHART, ROOT, rules
+from support.rendering import CHART, rules
 
 ALERTS = sorted(path.stem for path in (CHART / "rules").glob("*.yaml"))
 RUNBOOKS = ROOT / "docs" / "runbooks"
